@@ -1,0 +1,44 @@
+# `make help` lists what there is. Everything runs in .venv, which the first target makes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-slow lint format bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "fedsac needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+setup: $(READY) ## the virtual environment and everything the project needs
+
+run: $(READY) ## ten unequal clients train together on the embedded digits: who contributed, who was paid
+	$(BIN)/fedsac run
+
+test: lint ## the checks and the fast tests (under 10 minutes on 2 cores)
+	$(BIN)/pytest
+
+test-slow: $(READY) ## kills, real processes, real data (at most 40 minutes)
+	$(BIN)/pytest -m slow
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff mend what it can
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
+
+bench: $(READY) ## speed against one-by-one training and against this machine's limit (minutes)
+	$(BIN)/python -m benchmarks
+
+clean: ## remove what make made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,7 @@
+"""`python -m fedsac` is `fedsac`."""
+
+import sys
+
+from fedsac.cli import main
+
+sys.exit(main())

@@ -1,0 +1,51 @@
+"""The command: `fedsac run | data | predict | export`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from fedsac.errors import FedsacError
+from fedsac.version import __version__
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad usage is one line that says what is wrong, not a page of options."""
+
+    def error(self, message: str) -> NoReturn:
+        raise FedsacError(f"{message} (see {self.prog} --help)")
+
+
+def parser() -> argparse.ArgumentParser:
+    from fedsac.cli import data, models, run
+
+    top = _Parser(
+        prog="fedsac",
+        description="Collaborative fairness in federated learning: each client is paid with a submodel as good as "
+        "its contribution.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"fedsac {__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    for module in (run, data, models):
+        module.add(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. 0: done; 2: something the user can put right, said in one line; 130: interrupted."""
+    try:
+        chosen = parser().parse_args(arguments)
+        chosen.do(chosen)
+    except FedsacError as error:
+        print(f"fedsac: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fedsac: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`| head`): stop quietly, and keep Python from complaining when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return 0

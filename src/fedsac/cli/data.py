@@ -1,0 +1,56 @@
+"""`fedsac data list | fetch | check`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser("data", help="which data sets there are; fetch one; check one", allow_abbrev=False)
+    verbs = command.add_subparsers(metavar="VERB", required=True, parser_class=type(command))
+    for verb, text, do in (
+        ("list", "the data sets by name, and where they lie on this machine", show),
+        ("fetch", "download a data set from its publisher", fetch),
+        (
+            "check",
+            "read a data set, file or folder of silos wholly and say what is in it, or what is wrong",
+            check,
+        ),
+    ):
+        sub = verbs.add_parser(verb, help=text, description=text, allow_abbrev=False)
+        if verb != "list":
+            sub.add_argument("name", metavar="NAME")
+        if verb == "check":
+            sub.add_argument("--label", default="label", help="label column of a .csv or .parquet [label]")
+        sub.add_argument("--data-dir", type=Path, metavar="FOLDER", help="look here first (before FEDSAC_DATA)")
+        sub.set_defaults(do=do)
+
+
+def show(chosen: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedsac.data.sets import listing
+
+    table = Table("name", "what it is", "where it lies")
+    for entry in listing(chosen.data_dir):
+        table.add_row(
+            entry.name,
+            entry.what,
+            "not here: fedsac data fetch " + entry.name if entry.found is None else str(entry.found),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print("Your own: a path to a .npz, .csv or .parquet file, or to a folder with one file per client.")
+
+
+def fetch(chosen: argparse.Namespace) -> None:
+    from fedsac.data import sets
+
+    print(f"{chosen.name} is in {sets.fetch(chosen.name, chosen.data_dir, quiet=False)}")
+
+
+def check(chosen: argparse.Namespace) -> None:
+    from fedsac.data import sets
+
+    print(sets.check(chosen.name, chosen.data_dir, chosen.label))

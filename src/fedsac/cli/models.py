@@ -1,0 +1,87 @@
+"""`fedsac predict` and `fedsac export`: use a model that a run has left."""
+
+import argparse
+import csv
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsac.errors import FedsacError
+
+
+def add(commands: Any) -> None:
+    predict = commands.add_parser("predict", help="classify data with a model of a run", allow_abbrev=False)
+    predict.add_argument("model", type=Path, metavar="MODEL", help="a .safetensors file of a run")
+    predict.add_argument("data", metavar="DATA", help=".npz, .csv or .parquet; or a data set's name, for its test set")
+    predict.add_argument("--out", type=Path, metavar="FILE.csv", help="where the predictions go [standard output]")
+    predict.add_argument("--label", default="label", help="label column, if there is one: accuracy is then reported")
+    predict.add_argument("--data-dir", type=Path, metavar="FOLDER")
+    predict.set_defaults(do=do_predict)
+    export = commands.add_parser("export", help="write a model of a run as ONNX", allow_abbrev=False)
+    export.add_argument("model", type=Path, metavar="MODEL", help="a .safetensors file of a run")
+    export.add_argument("--out", type=Path, metavar="FILE.onnx", help="[beside the model]")
+    export.set_defaults(do=do_export)
+
+
+def do_predict(chosen: argparse.Namespace) -> None:
+    from fedsac.models.files import ModelFile
+
+    model = ModelFile.load(chosen.model)
+    x, labels = _inputs(model, chosen)
+    probabilities = model.probabilities(x)
+    best = probabilities.argmax(1)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["row", "class", "probability"])
+    writer.writerows((i, model.classes[k], f"{probabilities[i, k]:.6f}") for i, k in enumerate(best.tolist()))
+    if chosen.out is None:
+        sys.stdout.write(text.getvalue())
+    else:
+        _write(chosen.out, text.getvalue().encode())
+        print(f"{len(best)} predictions are in {chosen.out}", file=sys.stderr)
+    if labels is not None:
+        right = np.mean([model.classes[k] == label for k, label in zip(best.tolist(), labels, strict=True)])
+        print(f"accuracy {right:.4f} on {len(labels)} samples", file=sys.stderr)
+
+
+def do_export(chosen: argparse.Namespace) -> None:
+    from fedsac.models.files import ModelFile
+    from fedsac.models.onnx import pack
+
+    out = chosen.out or chosen.model.with_suffix(".onnx")
+    _write(out, pack(ModelFile.load(chosen.model)))
+    print(f"{out}: takes rows of features as they stand in the data, gives class probabilities")
+
+
+def _inputs(model: Any, chosen: argparse.Namespace) -> tuple[np.ndarray, list[str] | None]:
+    """Features in the model's order and labels, from a file or from the test set of a data set named."""
+    path = Path(chosen.data)
+    if path.is_file():
+        from fedsac.data.tables import read_table
+
+        table = read_table(path, chosen.label, require_label=False)
+        x = table.x
+        if model.features and table.features and table.features != model.features:
+            missing = [name for name in model.features if name not in table.features]
+            if missing:
+                raise FedsacError(f"{path} has no column {missing[0]!r}, which the model was trained with")
+            # Columns the model does not know, an identifier for example, are left out.
+            x = x[:, [table.features.index(name) for name in model.features]]
+        return x, table.labels
+    from fedsac.data.sets import load
+
+    data = load(chosen.data, chosen.data_dir, label=chosen.label)
+    x, y = (data.x, data.y) if data.x_test is None or data.y_test is None else (data.x_test, data.y_test)
+    return x, [data.classes[k] for k in y]
+
+
+def _write(path: Path, content: bytes) -> None:
+    from fedsac.store import write_atomic
+
+    try:
+        write_atomic(path, content)
+    except OSError as error:
+        raise FedsacError(f"{path}: cannot be written ({error.strerror})") from None

@@ -1,0 +1,120 @@
+"""`fedsac run`: one run, its progress, its table."""
+
+import argparse
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fedsac.config import Config, known, read
+from fedsac.errors import FedsacError
+
+RUNS = Path("runs")
+PARSERS = {int: int, float: float, int | None: int, str: str, str | None: str}
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "run",
+        help="train a federation and report who contributed and who was paid what",
+        description="Train a federation and report who contributed and who was paid what.",
+        allow_abbrev=False,
+    )
+    for option in fields(Config):
+        default = "" if option.default is None else f" [{_shown(option.default)}]"
+        command.add_argument(
+            "--" + option.name.replace("_", "-"),
+            type=_hidden if option.name == "hidden" else PARSERS[option.type],  # type: ignore[index]
+            default=argparse.SUPPRESS,
+            metavar=option.name.upper(),
+            help=str(option.metadata["help"]) + default,
+        )
+    command.add_argument(
+        "--config", type=Path, metavar="FILE.toml", help="settings from a file; the flags given go first"
+    )
+    command.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="paper: what Table 9 names for this data set and scene; "
+        "paper-tables: the same with the beta that Tables 2 and 7 were made with",
+    )
+    command.add_argument("--out", type=Path, metavar="FOLDER", help="where the run goes [a new folder in runs/]")
+    command.add_argument("--overwrite", action="store_true", help="start over where a run lies already")
+    command.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run")
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    command.set_defaults(do=do)
+
+
+def do(chosen: argparse.Namespace) -> None:
+    from fedsac.cli.screen import Screen
+    from fedsac.federation import resume, run
+
+    screen = Screen(sys.stderr)
+    folder = chosen.resume
+    try:
+        with screen:
+            if chosen.resume is not None:
+                _only_resume(chosen)
+                result = resume(chosen.resume, watcher=screen)
+            else:
+                config = configured(chosen)
+                folder = chosen.out or fresh_folder(config)
+                result = run(config, folder, overwrite=chosen.overwrite, watcher=screen)
+    except KeyboardInterrupt:
+        if folder is not None and (folder / "config.toml").exists():
+            print(f"fedsac: interrupted; go on with: fedsac run --resume {folder}", file=sys.stderr)
+            raise SystemExit(130) from None
+        raise
+    if chosen.json:
+        print(json.dumps(result.summary() | {"seconds": result.seconds, "folder": str(result.folder)}))
+    else:
+        from fedsac.cli.table import show
+
+        show(result)
+
+
+def configured(chosen: argparse.Namespace) -> Config:
+    """The config: flags before the file, the file before the preset, the preset before the defaults."""
+    given = {f.name: getattr(chosen, f.name) for f in fields(Config) if hasattr(chosen, f.name)}
+    settings = (read(chosen.config) if chosen.config else {}) | given
+    if chosen.preset is not None:
+        from fedsac.paper.settings import preset
+
+        named = Config(**{k: v for k, v in settings.items() if k in ("data", "scene")})
+        settings = known(preset(chosen.preset, named.data, named.scene or "pow"), "setting") | settings
+    return Config(**settings)
+
+
+def fresh_folder(config: Config) -> Path:
+    """runs/DATA-SCENE-METHOD-seedN, with a number behind it where that is taken."""
+    data = Path(config.data).stem if Path(config.data).suffix else Path(config.data).name
+    scene = (config.scene or "pow").replace(":", "")
+    stem = f"{data}-{scene}-{config.method}-seed{config.seed}"
+    taken, number = RUNS / stem, 1
+    while taken.exists():
+        number += 1
+        taken = RUNS / f"{stem}-{number}"
+    return taken
+
+
+def _only_resume(chosen: argparse.Namespace) -> None:
+    extra = [f.name for f in fields(Config) if hasattr(chosen, f.name)]
+    extra += [name for name in ("config", "preset", "out", "overwrite") if getattr(chosen, name)]
+    if extra:
+        flag = "--" + extra[0].replace("_", "-")
+        raise FedsacError(f"--resume takes every setting from the run's own folder; leave {flag} out")
+
+
+def _hidden(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def _shown(value: object) -> str:
+    return (
+        ",".join(map(str, value))
+        if isinstance(value, tuple)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -1,0 +1,86 @@
+"""The table at the end of a run: who contributed what, who was paid what."""
+
+from rich.console import Console
+from rich.table import Table
+
+from fedsac.result import LABELS, Result
+
+EXPLAINED = {
+    "last": "last: the last round, our headline",
+    "selected": "selected: chosen on validation data alone",
+    "best": "best: highest test gamma, the paper's rule",
+}
+
+
+def show(result: Result, console: Console | None = None) -> None:
+    console = console or Console(highlight=False)
+    config = result.config
+    clients = Table(
+        title=f"{config.method} on {config.data}, {config.scene}: round {config.rounds}, seed {config.seed}"
+    )
+    clients.add_column("client", overflow="fold")
+    for head in ("samples", "alone:V", "test", "reput.", "neurons", "reward", "in BCF"):
+        clients.add_column(head, justify="right", no_wrap=True)
+    reputations = result.reputations or (None,) * len(result.clients)
+    rows = zip(
+        result.clients,
+        result.samples,
+        result.contributions.validation,
+        result.contributions.test,
+        reputations,
+        result.last["neurons"],
+        result.rewards,
+        result.inside_bcf,
+        strict=True,
+    )
+    for name, samples, on_v, on_test, reputation, neurons, reward, inside in rows:
+        clients.add_row(
+            name,
+            str(samples),
+            f"{on_v:.3f}",
+            f"{on_test:.3f}",
+            "-" if reputation is None else f"{reputation:.1f}",
+            f"{neurons}/{sum(config.hidden)}",
+            f"{reward:.3f}",
+            "yes" if inside else "no",
+        )
+    console.print(clients)
+    console.print(
+        "alone: accuracy of the model a client trains alone, its contribution: on V, the server's validation data, it "
+        "decides; on the test set it is compared with the reward, the test accuracy of the model the client was paid.",
+        style="dim",
+    )
+    if result.reported_on == "validation":
+        console.print("There is no test file: 'test' means the validation data here.", style="dim")
+    labels = Table(caption="; ".join(EXPLAINED[label] for label in LABELS), caption_justify="left")
+    labels.add_column("", no_wrap=True)
+    for head in ("round", "gamma", "gamma*", "in BCF", "alpha-BCF", "best", "mean", "min"):
+        labels.add_column(head, justify="right", no_wrap=True)
+    for label in LABELS:
+        numbers = result.results[label]
+        accuracy = numbers["accuracy"]
+        labels.add_row(
+            label,
+            str(numbers["round"]),
+            _number(numbers["gamma"]),
+            _number(numbers["gamma_limit"]),
+            f"{numbers['bcf']:.0%}",
+            f"{numbers['alpha_bcf']:.0%}",
+            f"{accuracy['max']:.3f}",
+            f"{accuracy['mean']:.3f}",
+            f"{accuracy['min']:.3f}",
+        )
+    console.print(labels)
+    sent = result.summary()["bytes_per_round"]
+    full = result.global_model.params.numel() * result.global_model.params.element_size() * len(result.clients)
+    console.print(
+        f"gamma {_number(result.last['gamma'])} at the last round (gamma*: the most that BCF permits). On the wire, a "
+        f"round: {sent['down'] / 1e6:.2f} MB down, {sent['up'] / 1e6:.2f} MB up (full models: {full / 1e6:.2f} MB each "
+        f"way). {result.seconds:.0f} s."
+    )
+    if result.folder is not None:
+        console.print(f"Everything is in {result.folder} (start with its README.md).", soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,161 @@
+"""What a run is: one frozen dataclass. A TOML file and the command line are two views of it."""
+
+import difflib
+import math
+import tomllib
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from fedsac.data.scenes import parse as parse_scene
+from fedsac.errors import FedsacError
+
+FORMAT_VERSION = 1  # of everything in a run folder
+DTYPES = ("float32", "float64")
+
+
+def _option(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every setting of a run. An impossible value raises `FedsacError`.
+
+    >>> Config(rounds=0)
+    Traceback (most recent call last):
+    fedsac.errors.FedsacError: rounds must be a whole number of at least 1, not 0
+    """
+
+    data: str = _option("digits", "digits, fashion-mnist, cifar10, svhn, mnist, or a path: .npz, .csv, .parquet, silos")
+    scene: str | None = _option(None, "pow (default), cla, dir:ALPHA, dir-class:ALPHA, iid; own silos have none")
+    method: str = _option("fedsac", "fedsac or fedavg")
+    clients: int | None = _option(None, "number of clients (10; own silos: as many as there are files)")
+    rounds: int = _option(100, "rounds of training")
+    beta: float = _option(5.0, "how steeply reputation falls with contribution (Eq. 5)")
+    lr: float = _option(0.05, "learning rate of the clients")
+    local_steps: int = _option(20, "SGD steps of a client in a round (E)")
+    batch: int = _option(32, "batch size")
+    standalone_steps: int | None = _option(None, "steps of standing alone, for the contribution (rounds x local steps)")
+    importance_every: int = _option(1, "rounds between two measurements of importance")
+    eval_every: int = _option(1, "rounds between two evaluations; the last round always is")
+    contribution_on: str = _option("validation", "validation or test (the paper's): which contributions decide")
+    samples_per_client: int | None = _option(None, "samples per client (the paper's sets: 2000; else what fits)")
+    hidden: tuple[int, ...] = _option((200, 200), "hidden layers, as in 200,200")
+    seed: int = _option(0, "seed of every random stream")
+    device: str = _option("cpu", "cpu, cuda or auto")
+    threads: int | None = _option(None, "CPU threads (all cores)")
+    dtype: str = _option("float32", "float32 or float64")
+    label: str = _option("label", "label column of your own .csv or .parquet")
+    data_dir: str | None = _option(None, "folder with the data sets (before FEDSAC_DATA and the user cache)")
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "local_steps", "batch", "importance_every", "eval_every"):
+            self._whole(name, 1)
+        for name in ("standalone_steps", "samples_per_client", "threads"):
+            if getattr(self, name) is not None:
+                self._whole(name, 1)
+        if self.clients is not None:
+            self._whole("clients", 2)
+        self._whole("seed", 0)
+        self._number("beta", lambda v: v >= 0, "a number of at least 0")
+        self._number("lr", lambda v: v > 0, "a number above 0")
+        for name in ("data", "method", "label"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
+        if self.data_dir is not None and not isinstance(self.data_dir, str):
+            raise FedsacError(f"data_dir must be a text, not {self.data_dir!r}")
+        self._one_of("contribution_on", ("validation", "test"))
+        self._one_of("device", ("cpu", "cuda", "auto"))
+        self._one_of("dtype", DTYPES)
+        hidden = self.hidden
+        if not isinstance(hidden, list | tuple) or not hidden or any(type(n) is not int or n < 1 for n in hidden):
+            raise FedsacError(f"hidden must be one or more whole numbers of at least 1, not {hidden!r}")
+        object.__setattr__(self, "hidden", tuple(hidden))
+        if self.scene is not None and self.scene != "silos":
+            if not isinstance(self.scene, str):
+                raise FedsacError(f"scene must be a text, not {self.scene!r}")
+            parse_scene(self.scene)
+
+    def _whole(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if type(value) is not int or value < least:
+            raise FedsacError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+    def _number(self, name: str, holds: Any, wanted: str) -> None:
+        value = getattr(self, name)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+            or not holds(value)
+        ):
+            raise FedsacError(f"{name} must be {wanted}, not {value!r}")
+        object.__setattr__(self, name, float(value))
+
+    def _one_of(self, name: str, allowed: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        if value not in allowed:
+            raise FedsacError(f"{name} must be {' or '.join(allowed)}, not {value!r}")
+
+    def replace(self, **changes: Any) -> "Config":
+        return replace(self, **known(changes, "setting"))
+
+    def alone(self) -> int:
+        """Steps of the standalone model: as many as the client takes in the whole federation, unless named."""
+        return self.standalone_steps or self.rounds * self.local_steps
+
+    def toml(self) -> str:
+        """The file that `read` reads back; settings that are None are left out."""
+        lines = [f"format_version = {FORMAT_VERSION}"]
+        lines += [
+            f"{f.name} = {_toml(getattr(self, f.name))}" for f in fields(self) if getattr(self, f.name) is not None
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def known(settings: dict[str, Any], what: str) -> dict[str, Any]:
+    """`settings`, if all of them are settings of a run; else an error that names the first unknown one."""
+    names = [f.name for f in fields(Config)]
+    for key in settings:
+        if key not in names:
+            near = difflib.get_close_matches(key.replace("-", "_"), names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+            raise FedsacError(f"unknown {what} {key!r}; {hint}")
+    return settings
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, checked for unknown keys and for a format newer than this program's."""
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FedsacError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedsacError(f"{path}: cannot be read ({error})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise FedsacError(f"{path}: not a TOML file: {error}") from None
+    check_version(settings.pop("format_version", FORMAT_VERSION), path)
+    try:
+        return known(settings, "key")
+    except FedsacError as error:
+        raise FedsacError(f"{path}: {error}") from None
+
+
+def check_version(version: object, where: Path | str) -> None:
+    """Refuse what a newer program wrote; what is not a version at all is refused, too."""
+    if type(version) is not int or version < 1:
+        raise FedsacError(f"{where}: format version {version!r} is not one; is this a file of fedsac's?")
+    if version > FORMAT_VERSION:
+        raise FedsacError(
+            f"{where}: format version {version} is newer than this fedsac understands ({FORMAT_VERSION}); update fedsac"
+        )
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, str):
+        escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or c in '"\\\x7f' else c for c in value)
+        return f'"{escaped}"'
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value)

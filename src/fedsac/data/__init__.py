@@ -1,0 +1,1 @@
+"""The data: published sets, files of one's own, folders of silos."""

@@ -1,0 +1,105 @@
+"""What each party holds: the server's validation set, the clients' samples, the test set."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsac.data.scenes import deal
+from fedsac.data.sets import DataSet
+from fedsac.errors import FedsacError
+from fedsac.rng import stream
+
+TEST_SHARE, VALIDATION_SHARE = 0.2, 0.1
+PAPER_SAMPLES = 2000  # per client, in the paper's POW and CLA
+
+
+@dataclass(frozen=True)
+class Split:
+    """One data set, dealt out. `rows` point into `data.x`; test samples may lie outside it.
+
+    `mean` and `deviation` [features] normalise inputs in [0, 1] (or a table's own units); they come from the
+    validation set, the only data a server has.
+    """
+
+    data: DataSet
+    scene: str
+    clients: tuple[str, ...]
+    rows: tuple[np.ndarray, ...]
+    validation: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    @property
+    def test_is_validation(self) -> bool:
+        """Own silos without a test file: the validation set is then all there is to report on."""
+        return self.data.silos is not None and self.data.x_test is None
+
+    def permuted(self, order: list[int]) -> "Split":
+        """The same parties in another order."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return Split(
+            **fields | {"clients": tuple(self.clients[i] for i in order), "rows": tuple(self.rows[i] for i in order)}
+        )
+
+
+def split(data: DataSet, scene: str, clients: int, samples_per_client: int | None, seed: int) -> Split:
+    """Deal a data set out to `clients` parties. Own silos are taken as they come: `scene` is then `silos`."""
+    if data.silos is not None:
+        assert data.validation is not None
+        names, rows, validation = tuple(data.silos), tuple(data.silos.values()), data.validation
+        x_test, y_test = data.x_test, data.y_test
+        if x_test is None or y_test is None:
+            x_test, y_test = data.x[validation], data.y[validation]
+    else:
+        names = tuple(f"client-{i:02d}" for i in range(1, clients + 1))
+        rows, validation, x_test, y_test = _deal(data, scene, clients, samples_per_client, seed)
+    mean, deviation = _normal(data, validation)
+    return Split(data, scene, names, rows, validation, x_test, y_test, mean, deviation)
+
+
+def _deal(
+    data: DataSet, scene: str, clients: int, samples_per_client: int | None, seed: int
+) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray, np.ndarray]:
+    rest = np.arange(len(data.y))
+    if data.x_test is None or data.y_test is None:
+        test, rest = stratified(data.y, rest, TEST_SHARE, stream(seed, "test set"))
+        x_test, y_test = data.x[test], data.y[test]
+    else:
+        x_test, y_test = data.x_test, data.y_test
+    validation, rest = stratified(data.y, rest, VALIDATION_SHARE, stream(seed, "validation set"))
+    if not len(validation) or not len(y_test):
+        raise FedsacError(f"{data.name}: {len(data.y)} samples are too few to set a validation and a test set aside")
+    each = samples_per_client
+    if each is None and scene in ("pow", "cla"):
+        # The paper's number on the paper's data; elsewhere as many as the data can fill.
+        each = PAPER_SAMPLES if data.paper else min(PAPER_SAMPLES, len(rest) // clients)
+        if each == 0:
+            raise FedsacError(f"scene {scene}: {len(rest)} samples cannot serve {clients} clients; lower --clients")
+    parts = deal(scene, data.y[rest], len(data.classes), clients, each, stream(seed, "scene", scene))
+    return tuple(rest[part] for part in parts), validation, x_test, y_test
+
+
+def stratified(
+    labels: np.ndarray, rows: np.ndarray, share: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """`share` of `rows`, as evenly over the classes as whole samples allow, and the others. Both sorted."""
+    picked = []
+    for label in np.unique(labels[rows]):
+        of_class = rng.permutation(rows[labels[rows] == label])
+        picked.append(of_class[: round(share * len(of_class))])
+    chosen = np.sort(np.concatenate(picked))
+    return chosen, np.setdiff1d(rows, chosen)
+
+
+def _normal(data: DataSet, validation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each channel over the validation set, spread to features; one of 0 counts as 1."""
+    x = data.x[validation].astype(np.float64) / data.top
+    counts = np.bincount(data.channel) * len(x)
+    mean = np.bincount(data.channel, x.sum(0)) / counts
+    centred = x - mean[data.channel]
+    deviation = np.sqrt(np.bincount(data.channel, (centred**2).sum(0)) / counts)
+    # Rounding leaves a constant channel with a deviation of about 1e-16 of its value: that is a 0, too.
+    deviation[deviation <= 1e-12 * np.abs(mean)] = 1
+    return mean[data.channel], deviation[data.channel]

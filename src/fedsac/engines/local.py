@@ -1,0 +1,151 @@
+"""The local engine: the clients of any number of runs on this machine, trained as stacks."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsac import batches, stack
+from fedsac.methods.base import Rewards, Updates
+from fedsac.models.neurons import Layout
+from fedsac.rng import stream
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The clients of one run: the `rows` of the pool that each owns, and how they train."""
+
+    layout: Layout
+    names: tuple[str, ...]
+    rows: tuple[np.ndarray, ...]
+    pool: stack.Samples
+    lr: float
+    batch: int
+    local_steps: int
+    seed: int
+
+    def epoch(self) -> tuple[int, ...]:
+        """Steps of one epoch, for each client."""
+        return tuple(max(1, len(own) // self.batch) for own in self.rows)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Train `models` [N or 1, parameters], cut to `neurons`, for `steps` (one number per client).
+
+    `purpose` and `round` name the random streams: the same names, the same batches.
+    """
+
+    clients: Clients
+    models: Tensor
+    neurons: Tensor | None
+    steps: tuple[int, ...]
+    purpose: str
+    round: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Models [N, parameters] after a job, their mean loss [N] and which of them are still numbers [N]."""
+
+    models: Tensor
+    losses: Tensor
+    finite: Tensor
+
+
+def train(jobs: Sequence[Job]) -> list[Trained]:
+    """Carry out the jobs, as one stack wherever shape, batch size, steps and pool are the same."""
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for i, job in enumerate(jobs):
+        c = job.clients
+        key = (c.layout, c.batch, max(job.steps), id(c.pool.x), job.models.dtype, job.neurons is None)
+        groups[key].append(i)
+    done: dict[int, Trained] = {}
+    for members in groups.values():
+        done |= zip(members, _stack([jobs[i] for i in members]), strict=True)
+    return [done[i] for i in range(len(jobs))]
+
+
+def _stack(jobs: list[Job]) -> list[Trained]:
+    first, sizes = jobs[0].clients, [len(job.clients.names) for job in jobs]
+    device, dtype = jobs[0].models.device, jobs[0].models.dtype
+
+    def each(tensors: list[Tensor]) -> Tensor:
+        return torch.cat([t.expand(n, *t.shape[1:]) for t, n in zip(tensors, sizes, strict=True)])
+
+    params = each([job.models for job in jobs])
+    neurons = None if jobs[0].neurons is None else torch.cat([job.neurons for job in jobs if job.neurons is not None])
+    pools = [job.clients.pool for job in jobs]
+    alone = len(jobs) == 1
+    # One run's clients normalise alike: a single row serves them all.
+    scale = pools[0].scale if alone else each([p.scale for p in pools])
+    shift = pools[0].shift if alone else each([p.shift for p in pools])
+    lr = torch.cat([torch.full((n,), job.clients.lr, dtype=dtype) for job, n in zip(jobs, sizes, strict=True)])
+    rows, weight = batches.stacked(
+        [own for job in jobs for own in job.clients.rows],
+        [count for job in jobs for count in job.steps],
+        first.batch,
+        [stream(job.clients.seed, job.purpose, job.round, name) for job in jobs for name in job.clients.names],
+    )
+    losses = stack.train(
+        first.layout,
+        params,
+        neurons,
+        stack.Samples(first.pool.x, first.pool.y, scale, shift),
+        stack.Batches(torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype)),
+        lr.to(device),
+    )
+    finite = stack.finite(params, losses)
+    return [
+        Trained(*parts) for parts in zip(params.split(sizes), losses.split(sizes), finite.split(sizes), strict=True)
+    ]
+
+
+Absent = Callable[[int, str], bool]
+"""Does this client (by name) drop out of this round?"""
+
+
+def train_round(work: Sequence[tuple[Clients, Rewards, int]], absent: Absent) -> list[Updates]:
+    """One round of local training for each run (clients, what they were given, the round): what they send back.
+
+    Whoever is `absent` does not answer, and neither does a client whose training ended in NaN or infinity: it is set
+    aside for this round, and named in `Updates.diverged`.
+    """
+    jobs = [
+        Job(
+            clients,
+            rewards.models,
+            rewards.neurons,
+            (clients.local_steps,) * len(clients.names),
+            "batches",
+            round,
+        )
+        for clients, rewards, round in work
+    ]
+    answers = []
+    for (clients, rewards, round), trained in zip(work, train(jobs), strict=True):
+        finite = trained.finite.tolist()
+        present = [i for i, name in enumerate(clients.names) if not absent(round, name)]
+        answered = tuple(i for i in present if finite[i])
+        answers.append(
+            Updates(
+                round=round,
+                clients=answered,
+                params=trained.models if len(answered) == len(finite) else trained.models[list(answered)],
+                rewards=rewards,
+                losses=tuple(trained.losses.tolist()),
+                diverged=tuple(i for i in present if not finite[i]),
+            )
+        )
+    return answers
+
+
+def personalised(clients: Clients, rewards: Rewards, round: int) -> Tensor:
+    """The models [N, parameters] that clients end with: for some methods, after one epoch more on their own data."""
+    if not rewards.extra_epoch:
+        return rewards.models
+    job = Job(clients, rewards.models, rewards.neurons, clients.epoch(), "extra epoch", round)
+    return train([job])[0].models

@@ -1,0 +1,113 @@
+"""Was everyone paid what they earned? Pearson's gamma, bounded collaborative fairness, and what BCF permits at most.
+
+Contributions `c` and rewards `theta` are accuracies (fractions), one per client, in the same order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+Values = Sequence[float] | np.ndarray
+
+
+def gamma(contributions: Values, rewards: Values) -> float | None:
+    """100 * Pearson(c, theta) (Definition 1); `None` where either has no spread and there is no such number.
+
+    >>> round(gamma([1, 9, 11], [99, 99.2, 99.3]), 6)
+    98.974332
+    >>> gamma([.1, .2, .3], [.5, .5, .5]) is None
+    True
+    """
+    c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
+    if len(c) < 2 or np.ptp(c) == 0 or np.ptp(theta) == 0:
+        return None
+    c, theta = c - c.mean(), theta - theta.mean()
+    return float(100 * np.clip(c @ theta / np.sqrt((c @ c) * (theta @ theta)), -1, 1))
+
+
+def bcf(contributions: Values, rewards: Values) -> np.ndarray:
+    """Who is inside bounded collaborative fairness, c_i < theta_i < (c_i + max theta) / 2 (Definition 1): bool [N].
+
+    The upper bound cannot hold for whoever gets the best reward; they are exempt from that side.
+
+    >>> bcf([.3, .4, .5], [.4, .55, .6]).tolist()
+    [True, False, True]
+    """
+    c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
+    best = theta.max()
+    return (c < theta) & ((theta < (c + best) / 2) | (theta == best))
+
+
+def alpha_bcf(contributions: Values, rewards: Values, alpha: float = 0.5) -> np.ndarray:
+    """Who is inside FedRAC's alpha-BCF, c_i < theta_i <= ((1 - alpha) c_i / max c + alpha) max theta: bool [N].
+
+    >>> alpha_bcf([.3, .4, .5], [.4, .55, .6]).tolist()
+    [True, False, True]
+    """
+    c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
+    relative = c / c.max() if c.max() > 0 else np.ones_like(c)
+    return (c < theta) & (theta <= ((1 - alpha) * relative + alpha) * theta.max())
+
+
+def gamma_limit(contributions: Values, best_reward: float) -> float | None:
+    """gamma*: the highest gamma (a supremum) over all rewards inside BCF, the best contributor getting `best_reward`.
+
+    `None` where gamma is undefined, or where the best reward is not above every contribution, so that no rewards are
+    inside BCF.
+
+    >>> round(gamma_limit([.3, .48, .5], .6), 4)
+    99.5082
+    """
+    c = np.asarray(contributions, dtype=np.float64)
+    if len(c) < 2 or np.ptp(c) == 0 or best_reward <= c.max():
+        return None
+    top = c == c.max()
+    low, high = np.where(top, best_reward, c), np.where(top, best_reward, (c + best_reward) / 2)
+
+    # Pearson's best rewards in a box are a + b c, clipped to it, with mean(theta) = a + b mean(c): the KKT conditions
+    # of min |theta - mean|^2 - 2 s c.theta, whose solutions over s trace the candidates. For each b, that a is the root
+    # of a decreasing function; over b, gamma has one peak, found on a grid that closes in on it.
+    def gammas(b: np.ndarray) -> np.ndarray:
+        a_low, a_high = low.min() - b * c.max(), high.max() - b * c.min()
+        for _ in range(60):
+            a = (a_low + a_high) / 2
+            theta = np.clip(a[:, None] + b[:, None] * c, low, high)
+            rising = theta.mean(1) > a + b * c.mean()
+            a_low, a_high = np.where(rising, a, a_low), np.where(rising, a_high, a)
+        theta = theta - theta.mean(1, keepdims=True)
+        centred = c - c.mean()
+        return 100 * (theta @ centred) / np.sqrt((theta**2).sum(1) * (centred @ centred))
+
+    slopes = np.concatenate([[0], np.geomspace(1e-3, 1e3, 60)])
+    for _ in range(6):
+        scores = gammas(slopes)
+        peak = int(np.argmax(scores))
+        slopes = np.linspace(slopes[max(peak - 1, 0)], slopes[min(peak + 1, len(slopes) - 1)], 21)
+    return float(min(scores[peak], 100))
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """What is reported of one round; `None` where a number does not exist."""
+
+    gamma: float | None
+    gamma_limit: float | None
+    bcf: float
+    alpha_bcf: float
+    accuracy: dict[str, float]
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def fairness(contributions: Values, rewards: Values) -> Fairness:
+    """gamma, gamma*, the shares of clients inside BCF and alpha-BCF, and the rewards' max, mean and min."""
+    theta = np.asarray(rewards, dtype=np.float64)
+    return Fairness(
+        gamma=gamma(contributions, theta),
+        gamma_limit=gamma_limit(contributions, float(theta.max())),
+        bcf=float(bcf(contributions, theta).mean()),
+        alpha_bcf=float(alpha_bcf(contributions, theta).mean()),
+        accuracy={"max": float(theta.max()), "mean": float(theta.mean()), "min": float(theta.min())},
+    )

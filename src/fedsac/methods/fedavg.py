@@ -1,0 +1,29 @@
+"""FedAvg (McMahan et al., AISTATS 2017): everyone gets the same model.
+
+    theta = sum_i n_i theta_i / sum_i n_i, over those who answered
+
+As all rewards are equal, gamma would not exist; like CFFL, CGSV and FedSAC, the reward reported for a client is a copy
+that it trained one epoch more on its own data. Training itself goes on from the common model.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from fedsac.methods.base import Rewards, State, Task, Updates
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    def start(self, task: Task) -> State:
+        return {"model": task.initial}
+
+    def rewards(self, task: Task, state: State) -> Rewards:
+        return Rewards(state["model"].unsqueeze(0), task.everything, extra_epoch=True)
+
+    def learn(self, task: Task, state: State, updates: Updates) -> State:
+        if not updates.clients:
+            return state
+        n = torch.tensor([task.samples[i] for i in updates.clients], dtype=torch.float64)
+        weights = (n / n.sum()).to(updates.params)
+        return {"model": weights @ updates.params}

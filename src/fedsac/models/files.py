@@ -1,0 +1,83 @@
+"""A model in a file: weights that torch can load with nothing of ours, and what it takes to use them."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from fedsac.config import FORMAT_VERSION, check_version
+from fedsac.data.split import Split
+from fedsac.errors import FedsacError
+from fedsac.models.network import Network
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A network and how it takes its inputs: `(x / top - mean) / deviation`, feature by feature."""
+
+    network: Network
+    classes: tuple[str, ...]
+    features: tuple[str, ...]
+    top: float
+    mean: np.ndarray
+    deviation: np.ndarray
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, network: Network, dealt: Split, facts: dict[str, Any]) -> "ModelFile":
+        data = dealt.data
+        return cls(network, data.classes, data.features, data.top, dealt.mean, dealt.deviation, facts)
+
+    def pack(self) -> bytes:
+        about = {
+            "format_version": FORMAT_VERSION,
+            "sizes": self.network.layout.sizes,
+            "classes": self.classes,
+            "features": self.features,
+            "top": self.top,
+            "mean": self.mean.tolist(),
+            "deviation": self.deviation.tolist(),
+            **self.facts,
+        }
+        return save_tensors(self.network.state(), {"fedsac": json.dumps(about, allow_nan=False)})
+
+    @classmethod
+    def load(cls, path: Path) -> "ModelFile":
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise FedsacError(f"{path}: cannot be read ({error.strerror})") from None
+        try:
+            tensors = load_tensors(content)
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+            about = json.loads(header["__metadata__"]["fedsac"])
+        except (SafetensorError, ValueError, KeyError):
+            raise FedsacError(
+                f"{path}: not a model of fedsac's, or damaged; name a .safetensors file of a run"
+            ) from None
+        check_version(about.get("format_version"), path)
+        try:
+            network = Network.from_state(tensors)
+            normal = np.array(about.pop("mean")), np.array(about.pop("deviation"))
+            known = (tuple(about.pop("classes")), tuple(about.pop("features")), float(about.pop("top")))
+            if tuple(about["sizes"]) != network.layout.sizes or len(normal[0]) != network.layout.sizes[0]:
+                raise ValueError
+        except (KeyError, ValueError, TypeError, IndexError):
+            raise FedsacError(f"{path}: its description does not fit its weights; is it damaged?") from None
+        return cls(network, *known, *normal, about)
+
+    def normalised(self, x: np.ndarray) -> torch.Tensor:
+        if x.ndim != 2 or x.shape[1] != len(self.mean):
+            raise FedsacError(f"the model takes {len(self.mean)} features, the data has {x.shape[-1]}")
+        dtype = self.network.params.dtype
+        return torch.from_numpy((x.astype(np.float64) / self.top - self.mean) / self.deviation).to(dtype)
+
+    def probabilities(self, x: np.ndarray) -> np.ndarray:
+        """[n, classes] for inputs [n, features] as stored in the data."""
+        return self.network.logits(self.normalised(x)).softmax(1).numpy()

@@ -1,0 +1,99 @@
+"""A network as a person holds it: a layout and its parameters, from and to torch modules and files."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsac.errors import FedsacError
+from fedsac.models.neurons import Layout
+from fedsac.rng import stream
+
+
+@dataclass(frozen=True)
+class Network:
+    """A multilayer perceptron with ReLU between its layers: `params` [parameters], placed by `layout`."""
+
+    layout: Layout
+    params: Tensor
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "Network":
+        """Read an `nn.Sequential` of Linear and ReLU (and Flatten in front).
+
+        >>> Network.of(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))).layout
+        Layout(sizes=(4, 3, 2))
+        """
+        parts = list(module) if isinstance(module, nn.Sequential) else []
+        if parts and isinstance(parts[0], nn.Flatten):
+            parts = parts[1:]
+        linear, between = parts[::2], parts[1::2]
+        if (
+            len(parts) < 3
+            or len(parts) % 2 == 0
+            or not all(isinstance(part, nn.Linear) and part.bias is not None for part in linear)
+            or not all(isinstance(part, nn.ReLU) for part in between)
+        ):
+            raise FedsacError(
+                "a network must be nn.Sequential(Linear, ReLU, ..., Linear) with biases and at least one hidden "
+                f"layer (nn.Flatten in front is fine), not {type(module).__name__} with {len(parts)} such parts"
+            )
+        layers = [part for part in linear if isinstance(part, nn.Linear)]
+        layout = Layout((layers[0].in_features, *(layer.out_features for layer in layers)))
+        pieces = [piece for layer in layers for piece in (layer.weight.detach().T.flatten(), layer.bias.detach())]
+        return cls(layout, torch.cat(pieces))
+
+    def state(self) -> dict[str, Tensor]:
+        """Names and shapes of `nn.Sequential(Linear, ReLU, Linear, ...)`: torch can load it with nothing of ours."""
+        named = {}
+        for i, (weight, bias) in enumerate(self.layout.views(self.params)):
+            named[f"{2 * i}.weight"] = weight.T.contiguous()
+            named[f"{2 * i}.bias"] = bias.clone()
+        return named
+
+    @classmethod
+    def from_state(cls, named: dict[str, Tensor]) -> "Network":
+        """The inverse of `state`."""
+        weights = [named[f"{2 * i}.weight"] for i in range(len(named) // 2)]
+        biases = [named[f"{2 * i}.bias"] for i in range(len(named) // 2)]
+        layout = Layout((weights[0].shape[1], *(weight.shape[0] for weight in weights)))
+        pieces = [piece for pair in zip(weights, biases, strict=True) for piece in (pair[0].T.flatten(), pair[1])]
+        return cls(layout, torch.cat(pieces))
+
+    def module(self) -> nn.Sequential:
+        """The same network as torch's own layers."""
+        parts: list[nn.Module] = []
+        for weight, bias in self.layout.views(self.params):
+            fan_in, fan_out = weight.shape
+            layer = nn.Linear(fan_in, fan_out, device="meta")  # meta: no initialisation to undo
+            layer.weight = nn.Parameter(weight.T.contiguous())
+            layer.bias = nn.Parameter(bias.clone())
+            parts += [layer, nn.ReLU()]
+        return nn.Sequential(*parts[:-1])
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Class scores [n, classes] of inputs [n, features]."""
+        *hidden, (weight, bias) = self.layout.views(self.params)
+        for w, b in hidden:
+            x = torch.relu(torch.addmm(b, x, w))
+        return torch.addmm(bias, x, weight)
+
+
+def as_network(model: "Network | nn.Module") -> Network:
+    """What the public functions take: a `Network`, or a torch module that `Network.of` can read."""
+    return model if isinstance(model, Network) else Network.of(model)
+
+
+def initial(layout: Layout, seed: int, dtype: torch.dtype) -> Tensor:
+    """Starting weights [parameters]: torch's default for Linear, U(-1/sqrt(in), 1/sqrt(in)), from a named stream.
+
+    Drawn by us and not by `nn.Linear`, so that they do not depend on torch's version or its global generator.
+    """
+    rng = stream(seed, "initial weights")
+    pieces = []
+    for fan_in, fan_out in pairwise(layout.sizes):
+        bound = 1 / np.sqrt(fan_in)
+        pieces += [rng.uniform(-bound, bound, fan_in * fan_out), rng.uniform(-bound, bound, fan_out)]
+    return torch.from_numpy(np.concatenate(pieces)).to(dtype)

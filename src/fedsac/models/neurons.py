@@ -1,0 +1,78 @@
+"""Which parameters a neuron owns: the one table behind masking, extracting, merging and counting bytes.
+
+All parameters of a network are one flat vector. `Layout` says where in it each weight and bias lies, and which entries
+a set of hidden neurons holds: a weight is held when the neurons at both of its ends are, a bias when its neuron is;
+inputs and outputs are always held. A submodel is then `params[held]`, and merging it back is `params[held] = small`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Shape of a multilayer perceptron: `sizes` = (features, hidden, ..., classes).
+
+    Weights lie in the vector as [in, out], the transpose of torch's: the gradient step `W += x.T @ delta` then writes
+    whole rows, which is 1.8 times faster on a CPU at 3072 features.
+
+    >>> Layout((3072, 200, 200, 10)).parameters
+    656810
+    """
+
+    sizes: tuple[int, ...]
+
+    @cached_property
+    def parameters(self) -> int:
+        return sum(fan_in * fan_out + fan_out for fan_in, fan_out in pairwise(self.sizes))
+
+    @property
+    def neurons(self) -> int:
+        """Hidden neurons: the ones that can be earned."""
+        return sum(self.sizes[1:-1])
+
+    def views(self, params: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Weight [..., in, out] and bias [..., out] of each layer, as views into `params` [..., parameters]."""
+        views, start = [], 0
+        for fan_in, fan_out in pairwise(self.sizes):
+            weight_end, end = start + fan_in * fan_out, start + fan_in * fan_out + fan_out
+            views.append((params[..., start:weight_end].unflatten(-1, (fan_in, fan_out)), params[..., weight_end:end]))
+            start = end
+        return views
+
+    def by_layer(self, neurons: Tensor) -> tuple[Tensor, ...]:
+        """Cut a tensor [..., neurons] into one per hidden layer."""
+        return neurons.split(self.sizes[1:-1], dim=-1)
+
+    def ends(self, neurons: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each layer of weights, which of its inputs and of its outputs a neuron mask [..., neurons] holds."""
+
+        def all_of(size: int) -> Tensor:
+            return neurons.new_ones((*neurons.shape[:-1], size))
+
+        return pairwise([all_of(self.sizes[0]), *self.by_layer(neurons), all_of(self.sizes[-1])])
+
+    def held(self, neurons: Tensor) -> Tensor:
+        """Which parameters [..., parameters] a boolean neuron mask [..., neurons] holds."""
+        held = torch.empty((*neurons.shape[:-1], self.parameters), dtype=torch.bool, device=neurons.device)
+        for (weight, bias), (inputs, outputs) in zip(self.views(held), self.ends(neurons), strict=True):
+            torch.logical_and(inputs.unsqueeze(-1), outputs.unsqueeze(-2), out=weight)
+            bias.copy_(outputs)
+        return held
+
+    def count(self, neurons: Tensor) -> Tensor:
+        """How many parameters a neuron mask [..., neurons] holds, [...]."""
+        total = torch.zeros(neurons.shape[:-1], dtype=torch.int64, device=neurons.device)
+        for inputs, outputs in self.ends(neurons):
+            total += (inputs.sum(-1) + 1) * outputs.sum(-1)
+        return total
+
+    def smaller(self, neurons: Tensor) -> "Layout":
+        """The layout of the submodel that holds `neurons`, one mask [neurons]."""
+        hidden = [int(layer.sum()) for layer in self.by_layer(neurons)]
+        return Layout((self.sizes[0], *hidden, self.sizes[-1]))

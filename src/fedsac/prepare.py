@@ -1,0 +1,159 @@
+"""From a config to everything a run needs: data dealt out and on the device, the model's start, the server's task."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsac import methods
+from fedsac.config import Config
+from fedsac.data.sets import DataSet, load
+from fedsac.data.split import Split, split
+from fedsac.engines.local import Clients
+from fedsac.errors import FedsacError
+from fedsac.methods.base import Task
+from fedsac.models.network import initial
+from fedsac.models.neurons import Layout
+from fedsac.stack import Samples
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One run, ready to start. `config` has every default filled in; `fingerprint` tells this data from any other."""
+
+    config: Config
+    split: Split
+    clients: Clients
+    validation: Samples
+    test: Samples
+    initial: Tensor
+    fingerprint: str
+
+    @property
+    def layout(self) -> Layout:
+        return self.clients.layout
+
+    def task(self, contributions: tuple[float, ...]) -> Task:
+        return Task(
+            layout=self.layout,
+            initial=self.initial,
+            clients=self.clients.names,
+            samples=tuple(len(own) for own in self.clients.rows),
+            contributions=contributions,
+            validation=self.validation,
+            rounds=self.config.rounds,
+            seed=self.config.seed,
+        )
+
+
+def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *, quiet: bool = True) -> list[Prepared]:
+    """Prepare runs that will share stacks: data sets are read once, and images lie on the device once."""
+    read: dict[tuple[object, ...], DataSet] = {}
+    pools: dict[int, tuple[Tensor, Tensor]] = {}
+    prepared = []
+    for i, config in enumerate(configs):
+        methods.make(config)  # an unknown method is an error before any work is done
+        if splits is None:
+            key = (config.data, config.data_dir, config.label)
+            if key not in read:
+                folder = None if config.data_dir is None else Path(config.data_dir)
+                read[key] = load(config.data, folder, label=config.label, quiet=quiet)
+            config = _settled(config, read[key])
+            assert config.scene is not None and config.clients is not None
+            dealt = split(read[key], config.scene, config.clients, config.samples_per_client, config.seed)
+        else:
+            dealt = splits[i]
+            config = _settled(config.replace(scene=dealt.scene, clients=len(dealt.clients)), dealt.data)
+        prepared.append(_placed(config, dealt, pools))
+    return prepared
+
+
+def _settled(config: Config, data: DataSet) -> Config:
+    """The config with its defaults filled in, so that what is written down reproduces the run."""
+    scene, clients = config.scene, config.clients
+    if data.silos is not None:
+        if scene not in (None, "silos"):
+            raise FedsacError(f"{config.data}: own silos are dealt out already; leave --scene {scene} out")
+        if clients not in (None, len(data.silos)):
+            raise FedsacError(f"{config.data} has {len(data.silos)} silos, not {clients}; leave --clients out")
+        if config.samples_per_client is not None:
+            raise FedsacError(f"{config.data}: own silos have the samples they have; leave --samples-per-client out")
+        scene, clients = "silos", len(data.silos)
+    elif scene == "silos":
+        raise FedsacError(f"scene silos needs a folder with one file per client as --data, not {config.data}")
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise FedsacError("device cuda: this torch sees no CUDA device; use --device cpu")
+    named = Path(config.data)
+    return config.replace(
+        scene=scene or "pow",
+        clients=clients or 10,
+        device=device,
+        threads=config.threads or torch.get_num_threads(),
+        # Absolute, so that a run can be resumed from any folder.
+        data=str(named.resolve()) if named.suffix or named.is_dir() else config.data,
+        data_dir=None if config.data_dir is None else str(Path(config.data_dir).resolve()),
+    )
+
+
+def _placed(config: Config, dealt: Split, pools: dict[int, tuple[Tensor, Tensor]]) -> Prepared:
+    data, device, dtype = dealt.data, torch.device(config.device), getattr(torch, config.dtype)
+
+    def put(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
+
+    if data.x.dtype == np.uint8:
+        # Images stay bytes, one copy for all runs, and each run normalises as it reads.
+        if id(data.x) not in pools:
+            pools[id(data.x)] = put(data.x), put(data.y)
+        scale, shift = 1 / (data.top * dealt.deviation), -dealt.mean / dealt.deviation
+
+        def inputs(array: np.ndarray) -> Tensor:
+            return put(array)
+
+        x, y = pools[id(data.x)]
+    else:
+        # Tables may have any magnitude: normalised in float64, before anything is rounded.
+        scale, shift = np.ones(data.x.shape[1]), np.zeros(data.x.shape[1])
+
+        def inputs(array: np.ndarray) -> Tensor:
+            return put((array / data.top - dealt.mean) / dealt.deviation).to(dtype)
+
+        x, y = inputs(data.x), put(data.y)
+
+    normal = put(scale[None]).to(dtype), put(shift[None]).to(dtype)
+    layout = Layout((data.x.shape[1], *config.hidden, len(data.classes)))
+    clients = Clients(
+        layout=layout,
+        names=dealt.clients,
+        rows=dealt.rows,
+        pool=Samples(x, y, *normal),
+        lr=config.lr,
+        batch=config.batch,
+        local_steps=config.local_steps,
+        seed=config.seed,
+    )
+    return Prepared(
+        config=config,
+        split=dealt,
+        clients=clients,
+        validation=Samples(inputs(data.x[dealt.validation]), put(data.y[dealt.validation]), *normal),
+        test=Samples(inputs(dealt.x_test), put(dealt.y_test), *normal),
+        initial=initial(layout, config.seed, dtype).to(device),
+        fingerprint=_fingerprint(dealt),
+    )
+
+
+def _fingerprint(dealt: Split) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    data = dealt.data
+    for array in (data.x, data.y, dealt.x_test, dealt.y_test, dealt.validation, *dealt.rows):
+        digest.update(f"{array.shape}{array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -1,0 +1,125 @@
+"""Many models of one shape as one set of tensors: trained and evaluated together. The hot loop of the project.
+
+Members have a leading axis S. Each has its own parameters, neurons, learning rate, samples and normalisation, and
+nothing couples them, so ten clients of one run, or all clients of fifty runs, are the same call. The backward pass is
+derived by hand: with the learning rate folded into the error at the output, every gradient step is one in-place matrix
+product `W += activations.T @ delta`, and no graph is built.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedsac.models.neurons import Layout
+
+CHUNK_BYTES = 64 << 20  # of activations at a time during evaluation: large enough for full speed, small enough to fit
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs and labels as they are stored, and each member's way of normalising them.
+
+    `x` [n, features] may be uint8; a member sees `x * scale + shift`. `scale` and `shift` are [S, features], or
+    [1, features] where all members share them.
+    """
+
+    x: Tensor
+    y: Tensor
+    scale: Tensor
+    shift: Tensor
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Which samples each member takes at each step.
+
+    `rows` [steps, S, batch] point into the pool; `weight` [steps, S, batch] is 1/(samples in the batch) where there is
+    a sample and 0 where there is none, so that members may have short batches, or fewer steps than others.
+    """
+
+    rows: Tensor
+    weight: Tensor
+
+
+@torch.no_grad()
+def train(
+    layout: Layout, params: Tensor, neurons: Tensor | None, pool: Samples, batches: Batches, lr: Tensor
+) -> Tensor:
+    """Plain SGD on the cross-entropy, in place on `params` [S, parameters]; the mean loss [S] over the steps.
+
+    `neurons` [S, neurons] (boolean) are the ones a member holds: the others neither compute nor learn. `lr` is [S].
+    A member whose loss overflows ends as NaN or infinity without touching the others: see `finite`.
+    """
+    layers = layout.views(params)
+    masks = None if neurons is None else [m.unsqueeze(1).to(params.dtype) for m in layout.by_layer(neurons)]
+    members, size = batches.rows.shape[1:]
+    scale, shift = pool.scale.unsqueeze(1), pool.shift.unsqueeze(1)
+    losses = params.new_zeros(members)
+    for rows, weight in zip(batches.rows, batches.weight, strict=True):
+        x = pool.x.index_select(0, rows.flatten()).view(members, size, -1)
+        y = pool.y[rows].unsqueeze(2)
+        inputs = [torch.addcmul(shift, x.to(params.dtype), scale)]
+        for i, (w, b) in enumerate(layers[:-1]):
+            a = torch.bmm(inputs[-1], w).add_(b.unsqueeze(1)).relu_()
+            inputs.append(a if masks is None else a.mul_(masks[i]))
+        w, b = layers[-1]
+        logp = torch.bmm(inputs[-1], w).add_(b.unsqueeze(1)).log_softmax(2)
+        losses -= (logp.gather(2, y).squeeze(2) * weight).sum(1)
+
+        # d loss / d logits = p - onehot(y), weighted; times -lr, so that all that follows is the step itself.
+        delta = logp.exp_()
+        delta.scatter_add_(2, y, delta.new_full((), -1).expand(y.shape))
+        delta *= (weight * -lr.unsqueeze(1)).unsqueeze(2)
+        for i in range(len(layers) - 1, -1, -1):
+            w, b = layers[i]
+            # A masked or silent neuron has a = 0: nothing flows back through it.
+            below = torch.ops.aten.threshold_backward(torch.bmm(delta, w.mT), inputs[i], 0) if i else delta
+            w.baddbmm_(inputs[i].mT, delta)
+            b += delta.sum(1)
+            delta = below
+    return losses / len(batches.rows)
+
+
+def finite(params: Tensor, losses: Tensor) -> Tensor:
+    """Which members [S] came out of training as numbers."""
+    return params.isfinite().all(1) & losses.isfinite()
+
+
+@torch.no_grad()
+def fold(layout: Layout, params: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Parameters [S, parameters] whose first layer takes inputs as stored: normalisation becomes part of it."""
+    folded = params.clone()
+    weight, bias = layout.views(folded)[0]
+    bias += torch.bmm(shift.expand(len(params), -1).unsqueeze(1), weight).squeeze(1)
+    weight *= scale.unsqueeze(2)
+    return folded
+
+
+@torch.no_grad()
+def evaluate(layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples) -> tuple[Tensor, Tensor]:
+    """Accuracy and mean cross-entropy, float64 [S] each, of every member on the same samples.
+
+    `params` is [S, parameters], or [1, parameters] where all members are submodels of one model: the first layer, by
+    far the largest, is then computed once for all of them.
+    """
+    members = len(params) if neurons is None else max(len(params), len(neurons))
+    folded = fold(layout, params, samples.scale, samples.shift)
+    layers = layout.views(folded)
+    masks = None if neurons is None else [m.unsqueeze(1).to(params.dtype) for m in layout.by_layer(neurons)]
+    right = torch.zeros(members, dtype=torch.int64, device=params.device)
+    loss = torch.zeros(members, dtype=torch.float64, device=params.device)
+    chunk = max(1, CHUNK_BYTES // (params.element_size() * max(layout.sizes[0], members * max(layout.sizes[1:]))))
+    for x, y in zip(samples.x.split(chunk), samples.y.split(chunk), strict=True):
+        a = x.to(params.dtype).expand(len(params), -1, -1)
+        for i, (w, b) in enumerate(layers[:-1]):
+            # After the first mask the members differ; until then one model is enough.
+            a = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1)).relu_()
+            a = a if masks is None else a * masks[i]
+        w, b = layers[-1]
+        logits = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1))
+        labels = y.expand(len(logits), -1)
+        right += (logits.argmax(2) == labels).sum(1)
+        picked = logits.gather(2, labels.unsqueeze(2)).squeeze(2)
+        loss += (logits.logsumexp(2) - picked).sum(1, dtype=torch.float64)
+    return right.double() / len(samples.y), loss / len(samples.y)

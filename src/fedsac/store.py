@@ -1,0 +1,299 @@
+"""Run folders: what a run leaves behind, and how it survives being killed.
+
+A commit appends a line to the log, syncs it, and then puts a checkpoint in place with one rename. The checkpoint says
+how long the log is and what it hashes to, so a kill at any instant leaves a folder from which the last commit can be
+taken up: whatever came after it is cut off and done again, with the same numbers. The two newest checkpoints are kept,
+each with a hash over its own contents; a damaged one is passed over. No pickle anywhere.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from fedsac.config import FORMAT_VERSION, Config, check_version, read
+from fedsac.contribution import Contributions
+from fedsac.data.split import Split
+from fedsac.errors import FedsacError
+from fedsac.methods.base import State
+from fedsac.models.files import ModelFile
+from fedsac.result import Result
+
+KEPT = 2  # checkpoints: the newest, and one to fall back on
+OURS = ("README.md", "config.toml", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors")
+OUR_FOLDERS = ("checkpoints", "rewards")
+LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run between two rounds."""
+
+    round: int
+    state: State
+    contributions: Contributions
+    fingerprint: str
+
+
+class Folder:
+    """A run's folder, held by this process. Use `create` or `open`, as a context manager."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path, self.config = path, config
+        self._lock = _lock(path)
+        self._log = b""
+
+    def __enter__(self) -> "Folder":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with suppress(OSError):
+            (self.path / LOCK).unlink()
+        self._lock.close()
+
+    @staticmethod
+    def refuse(path: Path, *, overwrite: bool) -> None:
+        """Raise if a run cannot start here: only an empty folder, or a run's folder with `overwrite`, will do."""
+        if not path.exists():
+            return
+        if not path.is_dir():
+            raise FedsacError(f"{path} is a file; name a folder for the run")
+        if not any(path.iterdir()):
+            return
+        if not (path / "config.toml").exists():
+            raise FedsacError(f"{path} holds other files than a run's; name another folder")
+        if not overwrite:
+            raise FedsacError(
+                f"{path} holds a run already; go on with --resume {path}, start over with --overwrite, or name another"
+            )
+
+    @classmethod
+    def create(cls, path: Path, config: Config, *, overwrite: bool = False) -> "Folder":
+        """A new run's folder; with `overwrite`, what an earlier run wrote there is removed, and nothing else."""
+        cls.refuse(path, overwrite=overwrite)
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FedsacError(f"{path}: cannot make a folder there ({error.strerror}); name another") from None
+        folder = cls(path, config)
+        try:
+            # The config goes last when removing and last when writing: it is what makes the folder a run.
+            for name in OUR_FOLDERS:
+                shutil.rmtree(path / name, ignore_errors=True)
+            for name in (n for n in OURS if n != "config.toml"):
+                (path / name).unlink(missing_ok=True)
+            (path / "checkpoints").mkdir()
+            folder._write("README.md", _readme(config).encode())
+            folder._write("rounds.jsonl", b"")
+            folder._write("config.toml", config.toml().encode())
+        except BaseException:
+            folder.__exit__()
+            raise
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "Folder":
+        """The folder of a run that was begun."""
+        if not (path / "config.toml").is_file():
+            raise FedsacError(f"{path} is not a run's folder (it has no config.toml); begin one with fedsac run")
+        return cls(path, Config(**read(path / "config.toml")))
+
+    def commit(self, checkpoint: Checkpoint, record: dict[str, Any] | None, seconds: float) -> None:
+        """Make a round final: when this returns, it survives anything but the loss of the disk."""
+        if record is not None:
+            line = json.dumps(record, allow_nan=False).encode() + b"\n"
+            self._safely("rounds.jsonl", lambda: self._append(line))
+            self._log += line
+        name = f"checkpoints/round-{checkpoint.round:06d}.safetensors"
+        self._write(name, _pack(checkpoint, self._log))
+        for old in self._checkpoints()[KEPT:]:
+            old.unlink(missing_ok=True)
+        self._write("timing.json", _json({"format_version": FORMAT_VERSION, "seconds": seconds}), durable=False)
+
+    def latest(self, note: Callable[[str], None]) -> tuple[Checkpoint, list[dict[str, Any]]] | None:
+        """The newest sound checkpoint and the rounds before it; the log is cut to match. None: nothing committed."""
+        log = self.path / "rounds.jsonl"
+        written = log.read_bytes() if log.exists() else b""
+        candidates = self._checkpoints()
+        for path in candidates:
+            try:
+                checkpoint, length, digest = _unpack(path)
+            except _DamagedError as error:
+                note(f"{path.name} is damaged ({error}) and is passed over")
+                continue
+            if hashlib.sha256(written[:length]).hexdigest() != digest or len(written) < length:
+                note(f"{path.name} does not match the log and is passed over")
+                continue
+            self._log = written[:length]
+            self._write("rounds.jsonl", self._log)
+            for newer in candidates[: candidates.index(path)]:
+                newer.unlink()
+            return checkpoint, [json.loads(line) for line in self._log.splitlines()]
+        if candidates:
+            raise FedsacError(f"{self.path}: no checkpoint is sound; start over with --overwrite")
+        self._write("rounds.jsonl", b"")
+        return None
+
+    def seconds(self) -> float:
+        """Work done on this run by earlier processes."""
+        try:
+            return float(json.loads((self.path / "timing.json").read_text())["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0.0  # never written, or cut off by a kill: a time is all that is lost
+
+    def finish(self, result: Result, dealt: Split) -> None:
+        """The models and the summary. Done again, it writes the same bytes."""
+
+        def model(name: str, i: int | None) -> None:
+            network = result.global_model if i is None else result.reward_models[i]
+            facts = {"method": result.config.method, "round": result.config.rounds}
+            if i is not None:
+                facts |= {"client": result.clients[i], "reward": result.rewards[i]}
+            self._write(name, ModelFile.of(network, dealt, facts).pack())
+
+        (self.path / "rewards").mkdir(exist_ok=True)
+        model("global.safetensors", None)
+        for i, client in enumerate(result.clients):
+            model(f"rewards/{client}.safetensors", i)
+        self._write("summary.json", _json(result.summary()))
+
+    def _checkpoints(self) -> list[Path]:
+        """Newest first."""
+        return sorted((self.path / "checkpoints").glob("round-*.safetensors"), reverse=True)
+
+    def _append(self, line: bytes) -> None:
+        with (self.path / "rounds.jsonl").open("r+b") as log:
+            log.seek(len(self._log))
+            log.truncate()
+            log.write(line)
+            log.flush()
+            os.fsync(log.fileno())
+
+    def _write(self, name: str, content: bytes, *, durable: bool = True) -> None:
+        self._safely(name, lambda: write_atomic(self.path / name, content, durable=durable))
+
+    def _safely(self, name: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+            raise FedsacError(
+                f"{self.path / name}: cannot be written: {why}; what was committed is safe: make room and go on with "
+                f"fedsac run --resume {self.path}"
+            ) from None
+
+
+def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Put `content` at `path` whole or not at all; `durable`: also after a power cut."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+    if durable:
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+class _DamagedError(Exception):
+    """A checkpoint that is not what was written."""
+
+
+def _pack(checkpoint: Checkpoint, log: bytes) -> bytes:
+    tensors = {k: v.detach().cpu().contiguous() for k, v in checkpoint.state.items() if isinstance(v, torch.Tensor)}
+    c = checkpoint.contributions
+    facts = {
+        "format_version": FORMAT_VERSION,
+        "round": checkpoint.round,
+        "values": {k: v for k, v in checkpoint.state.items() if k not in tensors},
+        "contributions": {"validation": c.validation, "test": c.test, "diverged": c.diverged},
+        "fingerprint": checkpoint.fingerprint,
+        "log": {"bytes": len(log), "sha256": hashlib.sha256(log).hexdigest()},
+    }
+    text = json.dumps(facts, allow_nan=False)
+    # One metadata entry: safetensors writes several in no fixed order, and equal runs must have equal bytes.
+    return save_tensors(tensors, {"fedsac": json.dumps({"facts": text, "sha256": _digest(tensors, text)})})
+
+
+def _unpack(path: Path) -> tuple[Checkpoint, int, str]:
+    content = path.read_bytes()
+    try:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        outer = json.loads(header["__metadata__"]["fedsac"])
+        tensors = load_tensors(content)
+        sound = outer["sha256"] == _digest(tensors, outer["facts"])
+    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise _DamagedError(f"{type(error).__name__}") from None
+    if not sound:
+        raise _DamagedError("its hash does not match")
+    facts = json.loads(outer["facts"])
+    check_version(facts["format_version"], path)
+    c = facts["contributions"]
+    contributions = Contributions(tuple(c["validation"]), tuple(c["test"]), tuple(c["diverged"]))
+    checkpoint = Checkpoint(facts["round"], tensors | facts["values"], contributions, facts["fingerprint"])
+    return checkpoint, facts["log"]["bytes"], facts["log"]["sha256"]
+
+
+def _digest(tensors: dict[str, torch.Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _lock(path: Path) -> Any:
+    """Hold the folder, so that two processes do not write one run. Given up by the system when the process dies."""
+    file = (path / LOCK).open("wb")
+    try:
+        import fcntl  # not on Windows, where the folder is simply not guarded
+    except ImportError:
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise FedsacError(f"{path}: another process is at work on this run; wait for it, or stop it") from None
+    return file
+
+
+def _readme(config: Config) -> str:
+    return f"""# A run of fedsac
+
+{config.method} on {config.data}, scene {config.scene}, {config.clients} clients, {config.rounds} rounds, seed
+{config.seed}. Everything here has format version {FORMAT_VERSION}.
+
+- `config.toml`: every setting; `fedsac run --config config.toml` does it again
+- `rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and validation), fairness
+- `checkpoints/`: the two newest; after an interruption, `fedsac run --resume` on this folder goes on
+- `summary.json`: contributions, rewards and fairness at the `last` round, the one `selected` on validation data, and
+  the `best` one (chosen on the test set, as the paper does)
+- `global.safetensors`, `rewards/CLIENT.safetensors`: the models, for `fedsac predict` and `fedsac export`, or for
+  torch: keys and shapes are those of nn.Sequential(Linear, ReLU, ..., Linear)
+- `timing.json`: seconds of work
+"""
