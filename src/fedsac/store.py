@@ -33,7 +33,6 @@ from fedsac.result import Result
 KEPT = 2  # checkpoints: the newest, and one to fall back on
 OURS = ("README.md", "config.toml", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors")
 OUR_FOLDERS = ("checkpoints", "rewards")
-LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,8 @@ class Folder:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with suppress(OSError):
-            (self.path / LOCK).unlink()
-        self._lock.close()
+        if self._lock is not None:
+            os.close(self._lock)
 
     @staticmethod
     def refuse(path: Path, *, overwrite: bool) -> None:
@@ -72,6 +70,9 @@ class Folder:
         if not any(path.iterdir()):
             return
         if not (path / "config.toml").exists():
+            # A run that was killed while it made its folder leaves a few of our names and nothing else.
+            if all(p.name.removesuffix(".part") in (*OURS, *OUR_FOLDERS) for p in path.iterdir()):
+                return
             raise FedsacError(f"{path} holds other files than a run's; name another folder")
         if not overwrite:
             raise FedsacError(
@@ -83,20 +84,18 @@ class Folder:
         """A new run's folder; with `overwrite`, what an earlier run wrote there is removed, and nothing else."""
         cls.refuse(path, overwrite=overwrite)
         try:
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FedsacError(f"{path}: cannot make a folder there ({error.strerror}); name another") from None
         folder = cls(path, config)
         try:
-            # The config goes last when removing and last when writing: it is what makes the folder a run.
             for name in OUR_FOLDERS:
                 shutil.rmtree(path / name, ignore_errors=True)
-            for name in (n for n in OURS if n != "config.toml"):
-                (path / name).unlink(missing_ok=True)
-            (path / "checkpoints").mkdir()
-            folder._write("README.md", _readme(config).encode())
-            folder._write("rounds.jsonl", b"")
+            for name in OURS:
+                if name != "config.toml":  # replaced, not removed: at every instant the folder is some run's
+                    (path / name).unlink(missing_ok=True)
             folder._write("config.toml", config.toml().encode())
+            folder._furnish()
         except BaseException:
             folder.__exit__()
             raise
@@ -107,7 +106,21 @@ class Folder:
         """The folder of a run that was begun."""
         if not (path / "config.toml").is_file():
             raise FedsacError(f"{path} is not a run's folder (it has no config.toml); begin one with fedsac run")
-        return cls(path, Config(**read(path / "config.toml")))
+        folder = cls(path, Config(**read(path / "config.toml")))
+        try:
+            folder._furnish()
+        except BaseException:
+            folder.__exit__()
+            raise
+        return folder
+
+    def _furnish(self) -> None:
+        """What every run's folder has from the start; a kill may have come before all of it was there."""
+        self._safely("checkpoints", lambda: (self.path / "checkpoints").mkdir(exist_ok=True))
+        if not (self.path / "README.md").exists():
+            self._write("README.md", _readme(self.config).encode())
+        if not (self.path / "rounds.jsonl").exists():
+            self._write("rounds.jsonl", b"")
 
     def commit(self, checkpoint: Checkpoint, record: dict[str, Any] | None, seconds: float) -> None:
         """Make a round final: when this returns, it survives anything but the loss of the disk."""
@@ -267,26 +280,26 @@ def _json(value: object) -> bytes:
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
-def _lock(path: Path) -> Any:
+def _lock(path: Path) -> int | None:
     """Hold the folder, so that two processes do not write one run. Given up by the system when the process dies."""
-    file = (path / LOCK).open("wb")
     try:
-        import fcntl  # not on Windows, where the folder is simply not guarded
-    except ImportError:
-        return file
+        import fcntl
+    except ImportError:  # Windows: the folder is simply not guarded
+        return None
+    folder = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        file.close()
+        os.close(folder)
         raise FedsacError(f"{path}: another process is at work on this run; wait for it, or stop it") from None
-    return file
+    return folder
 
 
 def _readme(config: Config) -> str:
     return f"""# A run of fedsac
 
 {config.method} on {config.data}, scene {config.scene}, {config.clients} clients, {config.rounds} rounds, seed
-{config.seed}. Everything here has format version {FORMAT_VERSION}.
+{config.seed}. Everything here has format version {FORMAT_VERSION}. This page is README.md; beside it:
 
 - `config.toml`: every setting; `fedsac run --config config.toml` does it again
 - `rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and validation), fairness

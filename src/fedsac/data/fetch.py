@@ -50,7 +50,12 @@ def _source(wanted: Published) -> str:
     mirror = os.environ.get(MIRROR_ENV)
     if not mirror:
         return wanted.url
-    if urlsplit(mirror).scheme not in ("http", "https"):
+    try:
+        parts = urlsplit(mirror)
+        usable = parts.scheme in ("http", "https") and bool(parts.netloc)
+    except ValueError:
+        usable = False
+    if not usable:
         raise FedsacError(f"{MIRROR_ENV} is {mirror!r}, not an http(s):// address; correct or unset it")
     return f"{mirror.rstrip('/')}/{wanted.name}/"
 
@@ -86,16 +91,8 @@ def _retrieve(url: str, name: str, md5: str, temporary: Path, quiet: bool) -> Pa
     import pooch
     import requests
 
-    pooch.get_logger().setLevel("WARNING")  # it announces every file on stderr otherwise
-    get = pooch.HTTPDownloader(
-        progressbar=not quiet and sys.stderr.isatty(),
-        chunk_size=1 << 16,
-        timeout=TIMEOUTS,
-        headers={"Accept-Encoding": "identity"},  # a .gz unpacked on the way would not match its hash
-    )
-
-    def checked(url: str, output: str, owner: object) -> None:
-        get(url, output, owner)
+    def download(url: str, output: str, owner: object) -> None:
+        _stream(url, Path(output), quiet)
         got = pooch.file_hash(output, alg="md5")
         if got != md5:
             raise FedsacError(
@@ -103,12 +100,30 @@ def _retrieve(url: str, name: str, md5: str, temporary: Path, quiet: bool) -> Pa
                 f"try again, and if it happens again get {name} from elsewhere"
             )
 
+    pooch.get_logger().setLevel("WARNING")  # it announces every file on stderr otherwise
     try:
-        path = Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=temporary, downloader=checked))
+        path = Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=temporary, downloader=download))
     except requests.RequestException as err:
         raise _NoDownload(_reason(err, url)) from err
     path.chmod(0o644)  # pooch leaves 0600, which locks colleagues out of a shared folder
     return path
+
+
+def _stream(url: str, output: Path, quiet: bool) -> None:
+    """Write what is at the address to the file. pooch's own way leaves the connection open on failure."""
+    import requests
+    from tqdm import tqdm
+
+    headers = {"Accept-Encoding": "identity"}  # a .gz unpacked on the way would not match its hash
+    hidden = quiet or not sys.stderr.isatty()
+    with requests.get(url, stream=True, timeout=TIMEOUTS, headers=headers) as response, output.open("wb") as file:
+        response.raise_for_status()
+        size = response.headers.get("Content-Length", "")
+        total = int(size) if size.isdecimal() else None
+        with tqdm(total=total, desc=Path(url).name, unit="B", unit_scale=True, disable=hidden) as bar:
+            for piece in response.iter_content(1 << 16):
+                file.write(piece)
+                bar.update(len(piece))
 
 
 def _reason(err: Exception, url: str) -> str:

@@ -89,12 +89,13 @@ def aligned(table: Table, name: str, like: Table, like_name: str) -> Table:
 
 
 def _name_clash(names: tuple[str, ...], name: str, like: tuple[str, ...], like_name: str) -> str:
-    ours, theirs = next((pair for pair in zip(names, like, strict=False) if pair[0] != pair[1]), (None, None))
-    if ours is None:  # one is the beginning of the other
-        longer = max(names, like, key=len)
-        first = f"{shown(longer[min(len(names), len(like))])} is only in the longer one"
-    else:
-        first = f"the first difference is {shown(ours)} against {shown(theirs or '')}"
+    extra = next((feature for feature in names if feature not in like), None)
+    lacking = next((feature for feature in like if feature not in names), None)
+    first = " and ".join(
+        f"{shown(feature)} is only in {where}"
+        for feature, where in ((extra, name), (lacking, like_name))
+        if feature is not None
+    )
     return (
         f"{name} has {len(names)} features ({some(names)}) but {like_name} has {len(like)} ({some(like)}): "
         f"{first}; give both the same columns"

@@ -66,8 +66,8 @@ class Network:
         """The same network as torch's own layers."""
         parts: list[nn.Module] = []
         for weight, bias in self.layout.views(self.params):
-            fan_in, fan_out = weight.shape
-            layer = nn.Linear(fan_in, fan_out, device="meta")  # meta: no initialisation to undo
+            layer = nn.Linear(1, 1)  # its weights are replaced; a layer without neurons could not be initialised
+            layer.in_features, layer.out_features = weight.shape
             layer.weight = nn.Parameter(weight.T.contiguous())
             layer.bias = nn.Parameter(bias.clone())
             parts += [layer, nn.ReLU()]

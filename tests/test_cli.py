@@ -1,0 +1,194 @@
+"""The command as a person uses it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedsac
+from fedsac.cli import main
+
+QUICK = ["--rounds", "2", "--clients", "3", "--hidden", "12", "--local-steps", "3", "--standalone-steps", "5"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"fedsac {fedsac.__version__}\n"
+
+
+def test_a_run_ends_with_its_table(capsys):
+    assert main(["run", *QUICK]) == 0
+    out, err = capsys.readouterr()
+    for text in ("client-03", "reward", "in BCF", "last", "selected", "best", "runs/digits-pow-fedsac-seed0"):
+        assert text in out
+    assert "together (rounds): 2/2" in err
+    assert max(len(line) for line in out.splitlines()) <= 80 + len("runs/")
+
+
+def test_a_second_run_gets_a_folder_of_its_own():
+    for _ in range(3):
+        assert main(["run", *QUICK]) == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == [
+        "digits-pow-fedsac-seed0",
+        "digits-pow-fedsac-seed0-2",
+        "digits-pow-fedsac-seed0-3",
+    ]
+
+
+def test_json_is_one_object_with_everything(capsys):
+    assert main(["run", *QUICK, "--json", "--out", "here"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    promised = """format_version data scene method clients rounds seed samples contributions contributions_test
+        reputations rewards neurons parameters bytes_per_round seconds results"""
+    assert set(promised.split()) <= set(out)
+    assert set(out["bytes_per_round"]) == {"down", "up"}
+    assert out["clients"] == 3 and len(out["rewards"]) == len(out["neurons"]) == len(out["parameters"]) == 3
+    for label in ("last", "selected", "best"):
+        assert set(out["results"][label]) == {"round", "gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy"}
+        assert set(out["results"][label]["accuracy"]) == {"max", "mean", "min"}
+    summary = json.loads(Path("here/summary.json").read_text())
+    assert {**summary, "seconds": out["seconds"], "folder": "here"} == out
+
+
+def test_flags_go_before_the_file_and_the_file_before_the_preset(capsys):
+    Path("mine.toml").write_text('data = "fashion-mnist"\nbeta = 7.0\nrounds = 9\n')
+    from fedsac.cli import parser
+    from fedsac.cli.run import configured
+
+    chosen = parser().parse_args(["run", "--config", "mine.toml", "--rounds", "3", "--preset", "paper"])
+    config = configured(chosen)
+    assert (config.rounds, config.beta, config.lr, config.contribution_on) == (3, 7.0, 0.1, "test")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--rounds", "0"], "rounds must be a whole number of at least 1, not 0"),
+        (["run", "--rounds", "many"], "argument --rounds: invalid int value: 'many'"),
+        (["run", "--round", "3"], "unrecognized arguments: --round 3"),
+        (["run", "--hidden", "10,x"], "argument --hidden"),
+        (["run", "--scene", "pov"], "no scene 'pov'; there are pow"),
+        (["run", "--method", "fedsad"], "no method 'fedsad'"),
+        (["run", "--data", "digit"], "digits"),
+        (["run", "--data", "none.csv"], "none.csv"),
+        (["run", "--config", "none.toml"], "none.toml: there is no such file"),
+        (["run", "--resume", "nowhere"], "nowhere is not a run's folder"),
+        (["run", "--resume", "nowhere", "--rounds", "3"], "leave --rounds out"),
+        (["run", "--preset", "paper"], "the paper has no settings for digits"),
+        (["run", "--preset", "article"], "no preset 'article'"),
+        (["run", "--samples-per-client", "5000"], "needs 50000 samples"),
+        (["run", "--out", "/proc/none/run"], "cannot make a folder there"),
+        (["run", "--data-dir", "nowhere", "--data", "mnist"], "nowhere"),
+        (["data", "check", "none.csv"], "none.csv"),
+        (["data", "fetch", "imagenet"], "imagenet"),
+        (["predict", "none.safetensors", "digits"], "none.safetensors: cannot be read"),
+        (["export", "none.safetensors"], "none.safetensors: cannot be read"),
+        (["fly"], "invalid choice: 'fly'"),
+        ([], "COMMAND"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, says, capsys):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("fedsac: ") and err.count("\n") == 1
+    assert says in err
+    assert not Path("runs").exists() or not any(Path("runs").iterdir())
+
+
+def test_an_unknown_key_in_a_config_file(capsys):
+    Path("mine.toml").write_text("leraning_rate = 3")
+    assert main(["run", "--config", "mine.toml"]) == 2
+    assert "mine.toml: unknown key 'leraning_rate'" in capsys.readouterr().err
+
+
+def test_data_list_and_check(capsys):
+    assert main(["data", "list"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("digits", "fashion-mnist", "cifar10", "svhn", "mnist"))
+    assert main(["data", "check", "digits"]) == 0
+    assert "1,797 samples" in capsys.readouterr().out
+
+
+def own_table(path: Path, rows: int = 240, extra: bool = False) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 3)) * [1, 100, 1e-3]
+    label = np.where(x[:, 0] + x[:, 1] / 100 > 0, "ill", "well")
+    lines = ["age,dose,ratio,label" if not extra else "id,ratio,age,dose"]
+    for i in range(rows):
+        values = [*x[i], label[i]] if not extra else [i, x[i, 2], x[i, 0], x[i, 1]]
+        lines.append(",".join(map(str, values)))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_a_table_of_ones_own_from_run_to_prediction(capsys):
+    own_table(Path("own.csv"))
+    assert main(["run", "--data", "own.csv", *QUICK, "--rounds", "20", "--scene", "iid", "--out", "run"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "run/rewards/client-01.safetensors", "own.csv"]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0] == "row,class,probability" and len(lines) == 241
+    assert {line.split(",")[1] for line in lines[1:]} <= {"ill", "well"}
+    accuracy = float(err.split()[1])
+    assert accuracy > 0.6
+    # The same rows, columns in another order, an identifier besides, no label: the same classes.
+    own_table(Path("new.csv"), extra=True)
+    assert main(["predict", "run/rewards/client-01.safetensors", "new.csv", "--out", "new-classes.csv"]) == 0
+    assert Path("new-classes.csv").read_text() == out
+
+
+def test_predict_refuses_data_of_another_shape(capsys):
+    assert main(["run", *QUICK, "--out", "run"]) == 0
+    own_table(Path("own.csv"))
+    capsys.readouterr()
+    assert main(["predict", "run/global.safetensors", "own.csv"]) == 2
+    assert "the model takes 64 features, the data has 3" in capsys.readouterr().err
+
+
+def test_predict_refuses_what_is_no_model(capsys):
+    Path("x.safetensors").write_bytes(b"not a model")
+    assert main(["predict", "x.safetensors", "digits"]) == 2
+    assert "x.safetensors: not a model of fedsac's, or damaged" in capsys.readouterr().err
+
+
+def test_onnx_gives_the_same_probabilities(capsys):
+    import onnxruntime
+    from sklearn.datasets import load_digits
+
+    from fedsac.models.files import ModelFile
+
+    assert main(["run", *QUICK, "--out", "run"]) == 0
+    assert main(["export", "run/rewards/client-02.safetensors"]) == 0
+    x = load_digits().data.astype(np.float32)
+    session = onnxruntime.InferenceSession("run/rewards/client-02.onnx", providers=["CPUExecutionProvider"])
+    ours = ModelFile.load(Path("run/rewards/client-02.safetensors")).probabilities(x)
+    assert session.run(["probabilities"], {"x": x})[0] == pytest.approx(ours, abs=1e-5)
+    assert session.get_modelmeta().custom_metadata_map["classes"].split("\n") == [str(k) for k in range(10)]
+
+
+def test_interrupted_by_control_c_it_says_how_to_go_on():
+    import signal
+
+    command = [sys.executable, "-m", "fedsac", "run", "--rounds", "5000", "--standalone-steps", "5", "--out", "run"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "together" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.stderr.read()
+    assert process.wait() == 130
+    process.stderr.close()
+    assert "interrupted; go on with: fedsac run --resume run" in rest
+    assert "Traceback" not in rest

@@ -1,0 +1,87 @@
+"""gamma, BCF, and the limit that BCF sets to gamma."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.stats import pearsonr
+
+import fedsac
+
+accuracy = st.floats(0.01, 0.99)
+
+
+@given(st.lists(st.tuples(accuracy, accuracy), min_size=2, max_size=12))
+def test_gamma_is_pearsons(pairs):
+    c, theta = np.array(pairs).T
+    assume(np.ptp(c) > 1e-6 and np.ptp(theta) > 1e-6)
+    assert fedsac.gamma(c, theta) == pytest.approx(100 * pearsonr(c, theta).statistic, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("c", "theta"), [([0.1, 0.1], [0.2, 0.3]), ([0.1, 0.2], [0.3, 0.3]), ([0.1], [0.2]), ([0.1] * 3, [0.1] * 3)]
+)
+def test_gamma_is_undefined_without_spread(c, theta):
+    assert fedsac.gamma(c, theta) is None
+    assert fedsac.fairness(c, theta).gamma is None
+
+
+@given(st.lists(st.tuples(accuracy, accuracy), min_size=1, max_size=8), st.randoms())
+def test_permuting_clients_permutes_who_is_inside(pairs, random):
+    order = list(range(len(pairs)))
+    random.shuffle(order)
+    c, theta = np.array(pairs).T
+    for inside in (fedsac.bcf, fedsac.alpha_bcf):
+        assert (inside(c[order], theta[order]) == inside(c, theta)[order]).all()
+
+
+def test_alpha_bcf_by_hand():
+    # c/max c = .5, 1; bounds (.5 * .5 + .5) * .8 = .6 and .8, both included.
+    assert fedsac.alpha_bcf([0.2, 0.4], [0.6, 0.8]).tolist() == [True, True]
+    assert fedsac.alpha_bcf([0.2, 0.4], [0.601, 0.8]).tolist() == [False, True]
+    # No better than alone; and the best reward to someone who is not the best contributor: bound (1/3 + .5) * .8.
+    assert fedsac.alpha_bcf([0.6, 0.4], [0.6, 0.8]).tolist() == [False, False]
+
+
+def by_optimiser(c: np.ndarray, best: float) -> float:
+    """gamma* found by a general optimiser over the box, from many starts."""
+    top = c == c.max()
+    free = ~top
+    low, high = c[free], (c[free] + best) / 2
+
+    def loss(theta: np.ndarray) -> float:
+        whole = np.full(len(c), best)
+        whole[free] = theta
+        return -(fedsac.gamma(c, whole) or -100)
+
+    rng = np.random.default_rng(0)
+    starts = [low, high, (low + high) / 2, *(rng.uniform(low, high) for _ in range(10))]
+    bounds = list(zip(low, high, strict=True))
+    return -min(minimize(loss, start, bounds=bounds, method="L-BFGS-B").fun for start in starts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(0.1, 0.6), min_size=2, max_size=6), st.floats(0.01, 0.3))
+def test_gamma_limit_is_what_an_optimiser_finds(c, above):
+    c = np.array(c)
+    assume(np.ptp(c) > 0.02)
+    best = c.max() + above
+    limit = fedsac.gamma_limit(c, best)
+    assert limit == pytest.approx(by_optimiser(c, best), abs=2e-3)
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 0.6), st.floats(0.001, 0.999)), min_size=2, max_size=8), st.floats(0.01, 0.3))
+def test_no_rewards_inside_bcf_exceed_the_limit(pairs, above):
+    c, inside = np.array(pairs).T
+    assume(np.ptp(c) > 1e-3)
+    best = c.max() + above
+    theta = np.where(c == c.max(), best, c + inside * (best - c) / 2)
+    limit = fedsac.gamma_limit(c, best)
+    assert limit is not None
+    assert (fedsac.gamma(c, theta) or -100) <= limit + 1e-3
+
+
+def test_gamma_limit_does_not_exist_where_nothing_is_inside_bcf():
+    assert fedsac.gamma_limit([0.3, 0.5], 0.5) is None
+    assert fedsac.gamma_limit([0.3, 0.3], 0.5) is None

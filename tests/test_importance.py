@@ -1,0 +1,56 @@
+"""Fast importance against the plain leave-one-out loop."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedsac
+from tests import plain
+
+
+@pytest.mark.parametrize("sizes", [(30, 17, 13, 10), (12, 9, 3), (8, 7, 6, 5, 4), (5, 40, 1, 2), (6, 5, 5, 20)])
+def test_equals_the_plain_loop(sizes):
+    module = plain.random_module(sizes)
+    x, y = plain.random_data(200, sizes[0], sizes[-1])
+    assert plain.worst(fedsac.importance(module, x, y), plain.importance(module, x, y)) < 1e-8
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    hidden=st.lists(st.integers(1, 12), min_size=1, max_size=3),
+    classes=st.integers(2, 18),
+    samples=st.integers(1, 40),
+    seed=st.integers(0, 1000),
+)
+def test_equals_the_plain_loop_for_any_shape(hidden, classes, samples, seed):
+    sizes = (6, *hidden, classes)
+    module = plain.random_module(sizes, seed)
+    x, y = plain.random_data(samples, 6, classes, seed)
+    ours, theirs = fedsac.importance(module, x, y), plain.importance(module, x, y)
+    assert float((ours - theirs).abs().max()) < 1e-10
+
+
+def test_float32_agrees_with_float64():
+    module = plain.random_module((30, 17, 13, 10))
+    x, y = plain.random_data(300, 30, 10)
+    exact = fedsac.importance(module, x, y)
+    rounded = fedsac.importance(module.float(), x.float(), y)
+    assert plain.worst(rounded, exact) < 1e-4
+
+
+def test_a_neuron_that_is_never_active_has_no_importance():
+    module = plain.random_module((5, 4, 3))
+    with torch.no_grad():
+        module[0].bias[2] = -1e6
+    x, y = plain.random_data(50, 5, 3)
+    assert fedsac.importance(module, x, y)[2] == 0
+
+
+def test_shares_without_a_positive_value_are_equal():
+    assert fedsac.shares(torch.tensor([-1.0, -2.0, 0.0, -0.5])).tolist() == [25.0] * 4
+
+
+def test_a_module_of_another_kind_is_refused():
+    with pytest.raises(fedsac.FedsacError, match="Linear, ReLU"):
+        fedsac.importance(torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)), torch.zeros(1, 1), torch.zeros(1))
