@@ -32,8 +32,7 @@ def trained(x, y, modules, rows, neurons=None, rates=RATES, scale=None, shift=No
     one = torch.ones(1, x.shape[1], dtype=params.dtype)
     samples = stack.Samples(x, y, one if scale is None else scale, torch.zeros_like(one) if shift is None else shift)
     drawn = stack.Batches(torch.from_numpy(picked), torch.from_numpy(weight).to(params.dtype))
-    losses = stack.train(LAYOUT, params, neurons, samples, drawn, torch.tensor(rates, dtype=params.dtype))
-    return params, losses
+    return stack.train(LAYOUT, params, neurons, samples, drawn, torch.tensor(rates, dtype=params.dtype))
 
 
 def own_batches(rows, i):
@@ -85,7 +84,7 @@ def test_results_do_not_depend_on_the_grouping():
         [rows[i] for i in order], [STEPS] * 4, BATCH, [stream(0, "batches", i) for i in order]
     )
     one = torch.ones(4, x.shape[1])
-    stack.train(
+    params, _ = stack.train(
         LAYOUT,
         params,
         None,
@@ -122,7 +121,9 @@ def test_a_member_with_fewer_steps_stops():
     picked, weight = batches.stacked(rows, steps, BATCH, [stream(0, "batches", i) for i in range(4)])
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
     drawn = stack.Batches(torch.from_numpy(picked), torch.from_numpy(weight))
-    stack.train(LAYOUT, params, None, stack.Samples(x, y, one, one * 0), drawn, torch.tensor(RATES).double())
+    params, _ = stack.train(
+        LAYOUT, params, None, stack.Samples(x, y, one, one * 0), drawn, torch.tensor(RATES).double()
+    )
     for i, module in enumerate(modules):
         mine = list(rows[i][batches.draw(len(rows[i]), steps[i], BATCH, stream(0, "batches", i))])
         assert (
@@ -169,5 +170,7 @@ def test_cuda_agrees_with_the_cpu():
     one = torch.ones(1, SIZES[0], dtype=torch.float64, device="cuda")
     drawn = stack.Batches(torch.from_numpy(picked).cuda(), torch.from_numpy(weight).cuda())
     samples = stack.Samples(x.cuda(), y.cuda(), one, one * 0)
-    stack.train(LAYOUT, params, None, samples, drawn, torch.tensor(RATES, dtype=torch.float64, device="cuda"))
+    params, _ = stack.train(
+        LAYOUT, params, None, samples, drawn, torch.tensor(RATES, dtype=torch.float64, device="cuda")
+    )
     assert plain.worst(params.cpu(), on_cpu) < 1e-8

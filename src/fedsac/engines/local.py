@@ -76,10 +76,10 @@ def _stack(jobs: list[Job]) -> list[Trained]:
     def each(tensors: list[Tensor]) -> Tensor:
         return torch.cat([t.expand(n, *t.shape[1:]) for t, n in zip(tensors, sizes, strict=True)])
 
-    params = each([job.models for job in jobs])
+    alone = len(jobs) == 1
+    models = jobs[0].models if alone else each([job.models for job in jobs])
     neurons = None if jobs[0].neurons is None else torch.cat([job.neurons for job in jobs if job.neurons is not None])
     pools = [job.clients.pool for job in jobs]
-    alone = len(jobs) == 1
     # One run's clients normalise alike: a single row serves them all.
     scale = pools[0].scale if alone else each([p.scale for p in pools])
     shift = pools[0].shift if alone else each([p.shift for p in pools])
@@ -90,9 +90,9 @@ def _stack(jobs: list[Job]) -> list[Trained]:
         first.batch,
         [stream(job.clients.seed, job.purpose, job.round, name) for job in jobs for name in job.clients.names],
     )
-    losses = stack.train(
+    params, losses = stack.train(
         first.layout,
-        params,
+        models,
         neurons,
         stack.Samples(first.pool.x, first.pool.y, scale, shift),
         stack.Batches(torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype)),

@@ -1,0 +1,1 @@
+"""Speed, measured as ratios inside one run: `make bench`, or `python -m benchmarks [NAME ...]`."""

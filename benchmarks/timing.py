@@ -1,0 +1,60 @@
+"""Interleaved repetitions: whatever disturbs the machine disturbs all candidates alike."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of one candidate's repetitions."""
+
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> str:
+        return f"{min(self.seconds) * 1e3:.1f} to {max(self.seconds) * 1e3:.1f}"
+
+
+def interleaved(candidates: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, Timed]:
+    """Time each candidate `repetitions` times, in turn, after one call each to warm up."""
+    for candidate in candidates.values():
+        candidate()
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(repetitions):
+        for name, candidate in candidates.items():
+            start = time.perf_counter()
+            candidate()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: Timed(values) for name, values in seconds.items()}
+
+
+PEAK_SIZE = 2048
+
+
+def peak() -> Callable[[], object]:
+    """One large matrix product: `PEAK_OPERATIONS` over its time is what this machine can do."""
+    a = torch.randn(PEAK_SIZE, PEAK_SIZE)
+    out = torch.empty_like(a)
+    return lambda: torch.mm(a, a, out=out)
+
+
+PEAK_OPERATIONS = 2 * PEAK_SIZE**3
+
+
+def show(title: str, head: list[str], rows: list[list[str]]) -> None:
+    table = Table(title=title)
+    for i, name in enumerate(head):
+        table.add_column(name, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)
