@@ -234,8 +234,13 @@ def test_cuda_where_there_is_none():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_agrees_with_the_cpu():
-    config = SMALL.replace(dtype="float64")
+@pytest.mark.parametrize("method", ["fedsac", "fedavg"])
+def test_cuda_agrees_with_the_cpu(method, tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=900)
+    x = np.clip(rng.normal(100 + 20 * y[:, None], 40, size=(900, 30)), 0, 255).astype(np.uint8)
+    np.savez(tmp_path / "own.npz", x=x, y=y)
+    config = SMALL.replace(dtype="float64", method=method, data=str(tmp_path / "own.npz"))
     on_cpu, on_cuda = fedsac.run(config), fedsac.run(config.replace(device="cuda"))
     assert plain.worst(parameters(on_cuda), parameters(on_cpu)) < 1e-8
     assert on_cuda.rewards == on_cpu.rewards

@@ -54,7 +54,7 @@ def show(result: Result, console: Console | None = None) -> None:
         console.print("There is no test file: 'test' means the validation data here.", style="dim")
     labels = Table(caption="; ".join(EXPLAINED[label] for label in LABELS), caption_justify="left")
     labels.add_column("", no_wrap=True)
-    for head in ("round", "gamma", "gamma*", "in BCF", "alpha-BCF", "best", "mean", "min"):
+    for head in ("round", "gamma", "gamma*", "in BCF", "aBCF", "best", "mean", "min"):
         labels.add_column(head, justify="right", no_wrap=True)
     for label in LABELS:
         numbers = result.results[label]
@@ -74,9 +74,9 @@ def show(result: Result, console: Console | None = None) -> None:
     sent = result.summary()["bytes_per_round"]
     full = result.global_model.params.numel() * result.global_model.params.element_size() * len(result.clients)
     console.print(
-        f"gamma {_number(result.last['gamma'])} at the last round (gamma*: the most that BCF permits). On the wire, a "
-        f"round: {sent['down'] / 1e6:.2f} MB down, {sent['up'] / 1e6:.2f} MB up (full models: {full / 1e6:.2f} MB each "
-        f"way). {result.seconds:.0f} s."
+        f"gamma {_number(result.last['gamma'])} at the last round (gamma*: the most that BCF permits; aBCF: alpha-BCF, "
+        f"FedRAC's bound). On the wire, a round: {sent['down'] / 1e6:.2f} MB down, {sent['up'] / 1e6:.2f} MB up (full "
+        f"models: {full / 1e6:.2f} MB each way). {result.seconds:.0f} s."
     )
     if result.folder is not None:
         console.print(f"Everything is in {result.folder} (start with its README.md).", soft_wrap=True)
