@@ -86,14 +86,14 @@ def test_the_loop_is_algorithm_1():
 
 
 def test_fedavg_weighs_by_samples():
-    config = SMALL.replace(rounds=3, dtype="float64", method="fedavg", hidden=(12,))
+    config = SMALL.replace(rounds=5, dtype="float64", method="fedavg", hidden=(12,))
     result = fedsac.run(config)
     prepared = prepare([config])[0]
     pool = prepared.clients.pool
     x = pool.x.double() * pool.scale + pool.shift
     model = prepared.initial
     sizes = np.array([len(own) for own in prepared.clients.rows])
-    for round in range(3):
+    for round in range(5):
         new = torch.zeros_like(model)
         for name, own, n in zip(prepared.clients.names, prepared.clients.rows, sizes, strict=True):
             mine = own[batches.draw(len(own), config.local_steps, config.batch, stream(0, "batches", round, name))]
@@ -223,7 +223,7 @@ def test_silos_are_taken_as_they_come(tmp_path):
 
 
 def test_an_unknown_method_lists_the_known_ones():
-    with pytest.raises(FedsacError, match="no method 'fedsad'; there are fedsac, fedavg"):
+    with pytest.raises(FedsacError, match="no method 'fedsad'; there are standalone, fedavg"):
         fedsac.run(SMALL.replace(method="fedsad"))
 
 

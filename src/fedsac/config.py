@@ -29,7 +29,7 @@ class Config:
 
     data: str = _option("digits", "digits, fashion-mnist, cifar10, svhn, mnist, or a path: .npz, .csv, .parquet, silos")
     scene: str | None = _option(None, "pow (default), cla, dir:ALPHA, dir-class:ALPHA, iid; own silos have none")
-    method: str = _option("fedsac", "fedsac or fedavg")
+    method: str = _option("fedsac", "a method's name (`fedsac methods` lists them), or module:Class")
     clients: int | None = _option(None, "number of clients (10; own silos: as many as there are files)")
     rounds: int = _option(100, "rounds of training")
     beta: float = _option(5.0, "how steeply reputation falls with contribution (Eq. 5)")
@@ -39,6 +39,7 @@ class Config:
     standalone_steps: int | None = _option(None, "steps of standing alone, for the contribution (rounds x local steps)")
     importance_every: int = _option(1, "rounds between two measurements of importance")
     eval_every: int = _option(1, "rounds between two evaluations; the last round always is")
+    contribution: str = _option("standalone", "what decides reputations: standalone, leave-one-out, shapley or cosine")
     contribution_on: str = _option("validation", "validation or test (the paper's): which contributions decide")
     samples_per_client: int | None = _option(None, "samples per client (the paper's sets: 2000; else what fits)")
     hidden: tuple[int, ...] = _option((200, 200), "hidden layers, as in 200,200")
@@ -47,6 +48,9 @@ class Config:
     threads: int | None = _option(None, "CPU threads (all cores)")
     dtype: str = _option("float32", "float32 or float64")
     label: str = _option("label", "label column of your own .csv or .parquet")
+    options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "an option of the method, as NAME=VALUE; may be repeated"}
+    )
     data_dir: str | None = _option(None, "folder with the data sets (before FEDSAC_DATA and the user cache)")
 
     def __post_init__(self) -> None:
@@ -60,11 +64,15 @@ class Config:
         self._whole("seed", 0)
         self._number("beta", lambda v: v >= 0, "a number of at least 0")
         self._number("lr", lambda v: v > 0, "a number above 0")
-        for name in ("data", "method", "label"):
+        for name in ("data", "method", "contribution", "label"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
         if self.data_dir is not None and not isinstance(self.data_dir, str):
             raise FedsacError(f"data_dir must be a text, not {self.data_dir!r}")
+        if not isinstance(self.options, dict) or not all(
+            isinstance(v, str | int | float) for v in self.options.values()
+        ):
+            raise FedsacError(f"options must be names with plain values, not {self.options!r}")
         self._one_of("contribution_on", ("validation", "test"))
         self._one_of("device", ("cpu", "cuda", "auto"))
         self._one_of("dtype", DTYPES)
@@ -153,6 +161,8 @@ def check_version(version: object, where: Path | str) -> None:
 
 
 def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
         escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or c in '"\\\x7f' else c for c in value)
         return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""What a client brings: the accuracy of a model it trains alone (Definition 1)."""
+"""What a client brings: the accuracy of a model it trains alone (Definition 1). Other measures: `fedsac.measures`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,36 @@ from fedsac.errors import FedsacError
 
 @dataclass(frozen=True)
 class Contributions:
-    """One accuracy per client, measured on the validation set and on the test set; `diverged` clients count as 0."""
+    """One accuracy per client, measured on the validation set and on the test set; `diverged` clients count as 0.
+
+    `deciding`: where another measure than standing alone decides reputations, its values as it found them.
+    """
 
     validation: tuple[float, ...]
     test: tuple[float, ...]
     diverged: tuple[str, ...] = ()
+    deciding: tuple[float, ...] | None = None
+
+    def given(self, on: str) -> tuple[float, ...]:
+        """What a method gets as c: the accuracies `on` validation or test, or the deciding values put in [0, 1]."""
+        if self.deciding is not None:
+            return in_unit_range(self.deciding)
+        return self.test if on == "test" else self.validation
+
+
+def in_unit_range(values: Sequence[float]) -> tuple[float, ...]:
+    """Values of either sign as methods can take them (some divide by their sum): max(0, v_i) / max_k v_k.
+
+    Whoever harms counts like someone who brings nothing; ratios between the others stay; the best has 1. Where nobody
+    brings anything, all have 1.
+
+    >>> in_unit_range([.25, -.5, .125])
+    (1.0, 0.0, 0.5)
+    >>> in_unit_range([0., -.5])
+    (1.0, 1.0)
+    """
+    best = max(values)
+    return tuple(max(0.0, v) / best if best > 0 else 1.0 for v in values)
 
 
 @dataclass(frozen=True)
@@ -60,5 +85,5 @@ def _score(run: Alone, models: torch.Tensor) -> Contributions:
     scores = []
     for samples in (run.validation, run.test):
         accuracy, _ = stack.evaluate(run.clients.layout, models, None, samples)
-        scores.append(tuple(torch.where(finite, accuracy, 0).tolist()))
+        scores.append(tuple(torch.where(finite.cpu(), accuracy, 0).tolist()))
     return Contributions(scores[0], scores[1], diverged)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fedsac import methods, stack
+from fedsac import measures, methods, stack
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.contribution import Alone, Contributions, standalone
 from fedsac.data.split import Split
@@ -51,28 +51,34 @@ class Running:
     state: State = field(default_factory=dict)
     round: int = 0
     records: list[dict[str, Any]] = field(default_factory=list)
+    committed: int = 0
+    pace: float = 0.0  # seconds between two commits at least; 0: every round
     task: Task = field(init=False)
     method: Method = field(init=False)
     rewards: Rewards = field(init=False)
+    _when: float = field(default_factory=time.monotonic)
 
     def begin(self, contributions: Contributions) -> None:
         """Start the method, or take up the state a checkpoint has brought."""
         config = self.prepared.config
         self.contributions = contributions
-        self.task = self.prepared.task(
-            contributions.test if config.contribution_on == "test" else contributions.validation
-        )
+        self.task = self.prepared.task(contributions.given(config.contribution_on))
         self.method = methods.make(config)
         if not self.state:
             self.state = self.method.start(self.task)
         self.rewards = self.method.rewards(self.task, self.state)
 
     def commit(self, seconds: float) -> None:
+        """Make everything so far final."""
         if self.folder is not None:
             assert self.contributions is not None
-            record = self.records[-1] if self.round else None
             checkpoint = Checkpoint(self.round, self.state, self.contributions, self.prepared.fingerprint)
-            self.folder.commit(checkpoint, record, seconds)
+            self.folder.commit(checkpoint, self.records[self.committed :], seconds)
+        self.committed, self._when = len(self.records), time.monotonic()
+
+    def due(self) -> bool:
+        """Is it time for a commit? After the last round it is."""
+        return self.round == self.prepared.config.rounds or time.monotonic() - self._when >= self.pace
 
 
 def play(runs: Sequence[Running], watcher: Watcher, absent: Absent = nobody) -> list[Result]:
@@ -88,7 +94,8 @@ def play(runs: Sequence[Running], watcher: Watcher, absent: Absent = nobody) -> 
                 run.rewards = run.method.rewards(run.task, run.state)
                 run.round += 1
                 run.records.append(_record(run, sent, updates))
-                run.commit(clock.seconds(run))
+                if run.due():
+                    run.commit(clock.seconds(run))
                 for i in updates.diverged:
                     watcher.note(
                         f"round {run.round}: {run.task.clients[i]} diverged (NaN or infinity) and was set aside"
@@ -98,18 +105,31 @@ def play(runs: Sequence[Running], watcher: Watcher, absent: Absent = nobody) -> 
 
 
 def _measure_contributions(runs: Sequence[Running], watcher: Watcher, clock: "_Clock") -> None:
-    new = [run for run in runs if run.contributions is None]
-    alone = [Alone(p.clients, p.initial, p.config.alone(), p.validation, p.test) for p in (run.prepared for run in new)]
+    # Runs that differ only in their method have the same clients, who stand alone only once.
+    new = {(id(run.prepared.clients), run.prepared.config.alone()): run for run in runs if run.contributions is None}
+    alone = [
+        Alone(p.clients, p.initial, p.config.alone(), p.validation, p.test)
+        for p in (run.prepared for run in new.values())
+    ]
     longest = max((a.steps for a in alone), default=0)
-    measured = iter(standalone(alone, lambda step: watcher.alone(step, longest)) if new else [])
+    measured = standalone(alone, lambda step: watcher.alone(step, longest)) if alone else []
+    for contributions in measured:
+        for name in contributions.diverged:
+            watcher.note(f"{name} diverged while training alone: its contribution counts as 0")
+    found = dict(zip(new, zip(alone, measured, strict=True), strict=True))
+    decided: dict[tuple[object, ...], Contributions] = {}
     for run in runs:
-        fresh = run.contributions is None
-        contributions = next(measured) if run.contributions is None else run.contributions
-        run.begin(contributions)
-        if fresh:
-            for name in contributions.diverged:
-                watcher.note(f"{name} diverged while training alone: its contribution counts as 0")
+        if run.contributions is None:
+            config, clients = run.prepared.config, (id(run.prepared.clients), run.prepared.config.alone())
+            how = (config.contribution, config.contribution_on)
+            if (clients, how) not in decided:
+                if config.contribution != measures.STANDALONE:
+                    watcher.note(f"measuring contributions: {config.contribution}")
+                decided[clients, how] = measures.decided(*how, *found[clients])
+            run.begin(decided[clients, how])
             run.commit(clock.seconds(run))
+        else:
+            run.begin(run.contributions)
 
 
 def _record(run: Running, sent: Rewards, updates: Updates) -> dict[str, Any]:
@@ -119,13 +139,15 @@ def _record(run: Running, sent: Rewards, updates: Updates) -> dict[str, Any]:
     weight = run.prepared.initial.element_size()
     sizes = layout.count(sent.neurons).tolist()
     due = run.round % config.eval_every == 0 or run.round == config.rounds
-    test = validation = None
+    test = validation = common = None
     if due:
         models = personalised(run.prepared.clients, run.rewards, run.round)
         test, validation = (
             stack.evaluate(layout, models, run.rewards.neurons, samples)[0].tolist()
             for samples in (run.prepared.test, run.prepared.validation)
         )
+        if "model" in run.state:
+            common = float(stack.evaluate(layout, run.state["model"].unsqueeze(0), None, run.prepared.test)[0])
     return {
         "format_version": FORMAT_VERSION,
         "round": run.round,
@@ -137,6 +159,7 @@ def _record(run: Running, sent: Rewards, updates: Updates) -> dict[str, Any]:
         "parameters": layout.count(run.rewards.neurons).tolist(),
         "rewards": test,
         "rewards_validation": validation,
+        "global_accuracy": common,
         **judged(run.contributions, test),
     }
 
@@ -153,7 +176,8 @@ def _finish(run: Running, clock: "_Clock") -> Result:
         contributions=run.contributions,
         records=tuple(run.records),
         reputations=rewards.reputations,
-        global_model=Network(layout, run.state["model"].cpu()),
+        layout=layout,
+        global_model=Network(layout, run.state["model"].cpu()) if "model" in run.state else None,
         reward_models=tuple(
             extract(Network(layout, models[i if len(models) > 1 else 0]), mask) for i, mask in enumerate(neurons)
         ),
@@ -195,20 +219,24 @@ def run_together(
     overwrite: bool = False,
     splits: Sequence[Split] | None = None,
     absent: Absent = nobody,
+    pace: float = 0.0,
 ) -> list[Result]:
     """Carry out several runs side by side, all their clients in shared stacks. What one run finds does not depend, but
-    for rounding, on the others. `splits` replace what the configs would deal out; `absent` says who drops out."""
+    for rounding, on the others. `splits` replace what the configs would deal out; `absent` says who drops out; `pace`
+    is how many seconds a run with a folder may go on without a commit."""
     places = outs or [None] * len(configs)
     for place in places:
         if place is not None:
             Folder.refuse(place, overwrite=overwrite)  # before minutes go into reading data
+    for config in configs:
+        measures.named(config.contribution)
     prepared = prepare(configs, splits)
     with ExitStack() as open_folders:
         folders = [
             None if place is None else open_folders.enter_context(Folder.create(place, p.config, overwrite=overwrite))
             for p, place in zip(prepared, places, strict=True)
         ]
-        runs = [Running(p, folder) for p, folder in zip(prepared, folders, strict=True)]
+        runs = [Running(p, folder, pace=pace) for p, folder in zip(prepared, folders, strict=True)]
         return play(runs, watcher or Watcher(), absent)
 
 
@@ -226,23 +254,34 @@ def run(
 
 def resume(path: Path | str, *, watcher: Watcher | None = None) -> Result:
     """Take up a run where its last commit left it; it ends with the bytes of an uninterrupted run."""
+    return resume_together([Path(path)], watcher)[0]
+
+
+def resume_together(paths: Sequence[Path], watcher: Watcher | None = None, *, pace: float = 0.0) -> list[Result]:
+    """Take up several runs side by side, each where its own last commit left it."""
     watcher = watcher or Watcher()
-    with Folder.open(Path(path)) as folder:
-        prepared = prepare([folder.config])[0]
-        running = Running(prepared, folder)
-        found = folder.latest(watcher.note)
-        if found is not None:
-            checkpoint, records = found
-            if checkpoint.fingerprint != prepared.fingerprint:
-                raise FedsacError(
-                    f"{path}: the data is not what this run began with (it has changed, or another copy was found); "
-                    "bring back the old data or start a new run"
-                )
-            running.contributions = checkpoint.contributions
-            device = prepared.initial.device
-            running.state = {
-                name: value.to(device) if isinstance(value, torch.Tensor) else value
-                for name, value in checkpoint.state.items()
-            }
-            running.round, running.records = checkpoint.round, records
-        return play([running], watcher)[0]
+    with ExitStack() as open_folders:
+        folders = [open_folders.enter_context(Folder.open(path)) for path in paths]
+        prepared = prepare([folder.config for folder in folders])
+        runs = [_taken_up(p, folder, watcher, pace) for p, folder in zip(prepared, folders, strict=True)]
+        return play(runs, watcher)
+
+
+def _taken_up(prepared: Prepared, folder: Folder, watcher: Watcher, pace: float) -> Running:
+    running = Running(prepared, folder, pace=pace)
+    found = folder.latest(watcher.note)
+    if found is not None:
+        checkpoint, records = found
+        if checkpoint.fingerprint != prepared.fingerprint:
+            raise FedsacError(
+                f"{folder.path}: the data is not what this run began with (it has changed, or another copy was found); "
+                "bring back the old data or start a new run"
+            )
+        running.contributions = checkpoint.contributions
+        device = prepared.initial.device
+        running.state = {
+            name: value.to(device) if isinstance(value, torch.Tensor) else value
+            for name, value in checkpoint.state.items()
+        }
+        running.round, running.records, running.committed = checkpoint.round, records, len(records)
+    return running

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from fedsac.models.network import Network, as_network
 
+DENSE_BYTES = 256 << 20  # of a chunk's intermediate values on a GPU
+
 
 @torch.no_grad()
 def importance(model: Network | nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -31,18 +33,45 @@ def importance(model: Network | nn.Module, x: Tensor, y: Tensor) -> Tensor:
         inputs.append(torch.addmm(bias, activations[-1], weight))
     before = _loss(inputs[-1], y)
 
+    # A GPU wants few large products, a CPU small ones that stay in its cache.
+    rise = _rises_dense if x.is_cuda else _rises
+    rises = [
+        rise(activation, layers[i + 1][0], inputs[i + 1], layers[i + 2 :], y, before)
+        for i, activation in enumerate(activations)
+    ]
+    return torch.cat(rises) / len(y)
+
+
+Layers = list[tuple[Tensor, Tensor]]
+
+
+def _rises(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, before: Tensor) -> Tensor:
+    """Sum of the rises over the samples, for each neuron of one layer with activations `a` [n, width]: one neuron at a
+    time, silent samples left out. In float64, because thousands of small differences are added."""
     rises = []
-    for i, activation in enumerate(activations):
-        weight, below, tail = layers[i + 1][0], inputs[i + 1], layers[i + 2 :]
-        for j in range(activation.shape[1]):
-            rows = activation[:, j].nonzero().squeeze(1)
-            z = below.index_select(0, rows).addr_(activation[rows, j], weight[j], alpha=-1)
-            for w, b in tail:
-                z = torch.addmm(b, z.relu_(), w)
-            # A silent sample's loss is what it was, so the sum runs over the others; in float64, because thousands
-            # of small differences are added.
-            rises.append((_loss(z, y[rows]) - before[rows]).sum(dtype=torch.float64))
-    return torch.stack(rises) / len(y) if rises else torch.zeros(0, dtype=torch.float64)
+    for j in range(a.shape[1]):
+        rows = a[:, j].nonzero().squeeze(1)
+        z = below.index_select(0, rows).addr_(a[rows, j], weight[j], alpha=-1)
+        for w, b in tail:
+            z = torch.addmm(b, z.relu_(), w)
+        rises.append((_loss(z, y[rows]) - before[rows]).sum(dtype=torch.float64))
+    return torch.stack(rises) if rises else a.new_zeros(0, dtype=torch.float64)
+
+
+def _rises_dense(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, before: Tensor) -> Tensor:
+    """The same for all neurons at once, a chunk of samples at a time."""
+    width = a.shape[1]
+    widest = max([weight.shape[1], *(w.shape[1] for w, _ in tail)])
+    chunk = max(1, DENSE_BYTES // (a.element_size() * max(1, width) * widest))
+    total = a.new_zeros(width, dtype=torch.float64)
+    pieces = (t.split(chunk) for t in (a, below, y, before))
+    for part, z_part, y_part, before_part in zip(*pieces, strict=True):
+        z = torch.addcmul(z_part.unsqueeze(1), part.unsqueeze(2), weight, value=-1).flatten(0, 1)
+        for w, b in tail:
+            z = torch.addmm(b, z.relu_(), w)
+        losses = _loss(z, y_part.repeat_interleave(width)).view(-1, width)
+        total += (losses - before_part.unsqueeze(1)).sum(0, dtype=torch.float64)
+    return total
 
 
 def shares(values: Tensor) -> Tensor:

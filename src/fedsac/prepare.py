@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,17 @@ from fedsac.methods.base import Task
 from fedsac.models.network import initial
 from fedsac.models.neurons import Layout
 from fedsac.stack import Samples
+
+DEFAULTS = Config()
+METHODS_OWN = (
+    "method",
+    "options",
+    "beta",
+    "importance_every",
+    "eval_every",
+    "contribution",
+    "contribution_on",
+)  # not the data's
 
 
 @dataclass(frozen=True)
@@ -47,13 +58,24 @@ class Prepared:
             validation=self.validation,
             rounds=self.config.rounds,
             seed=self.config.seed,
+            lr=self.config.lr,
+            batch=self.config.batch,
+            size_shares=self._size_shares(),
         )
+
+    def _size_shares(self) -> tuple[float, ...]:
+        sizes = [len(own) for own in self.clients.rows]
+        if self.config.scene == "cla":
+            sizes = [len(np.unique(self.split.data.y[own])) for own in self.clients.rows]
+        return tuple(size / max(sizes) for size in sizes)
 
 
 def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *, quiet: bool = True) -> list[Prepared]:
-    """Prepare runs that will share stacks: data sets are read once, and images lie on the device once."""
+    """Prepare runs that will share stacks: data sets are read once, images lie on the device once, and runs that
+    differ only in their method share everything else."""
     read: dict[tuple[object, ...], DataSet] = {}
     pools: dict[int, tuple[Tensor, Tensor]] = {}
+    alike: dict[str, Prepared] = {}
     prepared = []
     for i, config in enumerate(configs):
         methods.make(config)  # an unknown method is an error before any work is done
@@ -64,11 +86,17 @@ def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *,
                 read[key] = load(config.data, folder, label=config.label, quiet=quiet)
             config = _settled(config, read[key])
             assert config.scene is not None and config.clients is not None
+            common = config.replace(**{name: getattr(DEFAULTS, name) for name in METHODS_OWN}).toml()
+            if common in alike:
+                prepared.append(replace(alike[common], config=config))
+                continue
             dealt = split(read[key], config.scene, config.clients, config.samples_per_client, config.seed)
         else:
             dealt = splits[i]
             config = _settled(config.replace(scene=dealt.scene, clients=len(dealt.clients)), dealt.data)
         prepared.append(_placed(config, dealt, pools))
+        if splits is None:
+            alike[common] = prepared[-1]
     return prepared
 
 

@@ -9,6 +9,7 @@ from fedsac.config import FORMAT_VERSION, Config
 from fedsac.contribution import Contributions
 from fedsac.fairness import bcf, fairness, gamma
 from fedsac.models.network import Network
+from fedsac.models.neurons import Layout
 
 LABELS = ("last", "selected", "best")
 
@@ -23,7 +24,8 @@ class Result:
     contributions: Contributions
     records: tuple[dict[str, Any], ...]
     reputations: tuple[float, ...] | None
-    global_model: Network
+    layout: Layout
+    global_model: Network | None  # None where each client has a model of its own
     reward_models: tuple[Network, ...]
     seconds: float
     folder: Path | None = None
@@ -42,13 +44,18 @@ class Result:
         return tuple(bcf(self.contributions.test, self.rewards).tolist())
 
     @property
+    def full_bytes(self) -> int:
+        """Bytes of a whole model."""
+        return self.layout.parameters * self.reward_models[0].params.element_size()
+
+    @property
     def results(self) -> dict[str, dict[str, Any]]:
         """`last`, `selected` and `best`: each the numbers of one round, chosen as its label says."""
         return {label: reported(record) for label, record in chosen(self.records, self.contributions).items()}
 
     def summary(self) -> dict[str, Any]:
         """The object behind `--json`, less what depends on the clock."""
-        c = self.config
+        c, deciding = self.config, self.contributions.deciding
         return {
             "format_version": FORMAT_VERSION,
             "data": c.data,
@@ -60,8 +67,10 @@ class Result:
             "seed": c.seed,
             "reported_on": self.reported_on,
             "samples": list(self.samples),
+            "contribution": c.contribution,
             "contributions": list(self.contributions.validation),
             "contributions_test": list(self.contributions.test),
+            "contributions_deciding": None if deciding is None else list(deciding),
             "diverged_alone": list(self.contributions.diverged),
             "reputations": None if self.reputations is None else list(self.reputations),
             "rewards": list(self.rewards),
@@ -78,8 +87,10 @@ class Result:
 def chosen(records: Sequence[dict[str, Any]], contributions: Contributions) -> dict[str, dict[str, Any]]:
     """The round behind each label (protocol 13); ties go to the later one, and to the last where gamma never exists.
 
-    `selected` looks at nothing but the validation set; `best` picks on the test set, as the paper does.
+    `selected` looks at nothing but the validation set; `best` picks on the test set, as the paper does. Where another
+    measure than standing alone decides, its values take the contributions' place in both.
     """
+    expected = contributions.validation if contributions.deciding is None else contributions.deciding
     evaluated = [record for record in records if record["rewards"] is not None]
 
     def highest(scores: list[float | None]) -> dict[str, Any]:
@@ -88,7 +99,7 @@ def chosen(records: Sequence[dict[str, Any]], contributions: Contributions) -> d
 
     return {
         "last": evaluated[-1],
-        "selected": highest([gamma(contributions.validation, r["rewards_validation"]) for r in evaluated]),
+        "selected": highest([gamma(expected, r["rewards_validation"]) for r in evaluated]),
         "best": highest([r["gamma"] for r in evaluated]),
     }
 
@@ -98,7 +109,14 @@ def reported(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def judged(contributions: Contributions, rewards: Sequence[float] | None) -> dict[str, Any]:
-    """The fairness part of a round's record; all None in a round that was not evaluated."""
+    """The fairness part of a round's record; all None in a round that was not evaluated.
+
+    Where another measure than standing alone decides, gamma is taken with its values. BCF, alpha-BCF and gamma* bound
+    accuracies from below by accuracies: they are taken with the standalone ones in any case.
+    """
     if rewards is None:
         return dict.fromkeys(("gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy"))
-    return fairness(contributions.test, rewards).as_dict()
+    found = fairness(contributions.test, rewards).as_dict()
+    if contributions.deciding is not None:
+        found["gamma"] = gamma(contributions.deciding, rewards)
+    return found

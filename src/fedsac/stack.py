@@ -8,11 +8,13 @@ product `W += activations.T @ delta`, and no graph is built.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedsac.models.neurons import Layout
 
+LOSS_BATCH = 64  # of the losses that clients report: FedAVE's
 CHUNK_BYTES = 64 << 20  # of activations at a time during evaluation: large enough for full speed, small enough to fit
 
 
@@ -127,8 +129,27 @@ def fold(layout: Layout, params: Tensor, scale: Tensor, shift: Tensor) -> Tensor
 
 
 @torch.no_grad()
+def batch_losses(layout: Layout, models: Tensor, samples: Samples, rows: list[np.ndarray]) -> list[Tensor]:
+    """Mean cross-entropy of each member on each batch of `LOSS_BATCH` of its own rows, in their order; the last may be
+    short. One tensor per member, float64 on the CPU."""
+    layers = layout.views(models)
+    found = []
+    for i, own in enumerate(rows):
+        k = i if len(models) > 1 else 0
+        row = i if len(samples.scale) > 1 else 0
+        a = torch.addcmul(samples.shift[row], samples.x[own].to(models.dtype), samples.scale[row])
+        for w, b in layers[:-1]:
+            a = torch.addmm(b[k], a, w[k]).relu_()
+        w, b = layers[-1]
+        logits = torch.addmm(b[k], a, w[k])
+        losses = logits.logsumexp(1) - logits.gather(1, samples.y[own].unsqueeze(1)).squeeze(1)
+        found.append(torch.stack([part.mean(dtype=torch.float64) for part in losses.split(LOSS_BATCH)]).cpu())
+    return found
+
+
+@torch.no_grad()
 def evaluate(layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Accuracy and mean cross-entropy, float64 [S] each, of every member on the same samples.
+    """Accuracy and mean cross-entropy, float64 [S] each on the CPU, of every member on the same samples.
 
     `params` is [S, parameters], or [1, parameters] where all members are submodels of one model: the first layer, by
     far the largest, is then computed once for all of them.
@@ -152,4 +173,5 @@ def evaluate(layout: Layout, params: Tensor, neurons: Tensor | None, samples: Sa
         right += (logits.argmax(2) == labels).sum(1)
         picked = logits.gather(2, labels.unsqueeze(2)).squeeze(2)
         loss += (logits.logsumexp(2) - picked).sum(1, dtype=torch.float64)
-    return right.double() / len(samples.y), loss / len(samples.y)
+    # On the CPU, where counts become fractions: a GPU's division may differ in the last bit.
+    return right.cpu().double() / len(samples.y), loss.cpu() / len(samples.y)

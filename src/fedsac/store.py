@@ -11,9 +11,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from fedsac.data.split import Split
 from fedsac.errors import FedsacError
 from fedsac.methods.base import State
 from fedsac.models.files import ModelFile
+from fedsac.models.network import Network
 from fedsac.result import Result
 
 KEPT = 2  # checkpoints: the newest, and one to fall back on
@@ -122,12 +123,12 @@ class Folder:
         if not (self.path / "rounds.jsonl").exists():
             self._write("rounds.jsonl", b"")
 
-    def commit(self, checkpoint: Checkpoint, record: dict[str, Any] | None, seconds: float) -> None:
-        """Make a round final: when this returns, it survives anything but the loss of the disk."""
-        if record is not None:
-            line = json.dumps(record, allow_nan=False).encode() + b"\n"
-            self._safely("rounds.jsonl", lambda: self._append(line))
-            self._log += line
+    def commit(self, checkpoint: Checkpoint, records: Sequence[dict[str, Any]], seconds: float) -> None:
+        """Make rounds final, with their records: when this returns, they survive anything but the loss of the disk."""
+        lines = b"".join(json.dumps(record, allow_nan=False).encode() + b"\n" for record in records)
+        if lines:
+            self._safely("rounds.jsonl", lambda: self._append(lines))
+            self._log += lines
         name = f"checkpoints/round-{checkpoint.round:06d}.safetensors"
         self._write(name, _pack(checkpoint, self._log))
         for old in self._checkpoints()[KEPT:]:
@@ -168,28 +169,28 @@ class Folder:
     def finish(self, result: Result, dealt: Split) -> None:
         """The models and the summary. Done again, it writes the same bytes."""
 
-        def model(name: str, i: int | None) -> None:
-            network = result.global_model if i is None else result.reward_models[i]
+        def model(name: str, network: Network, i: int | None) -> None:
             facts = {"method": result.config.method, "round": result.config.rounds}
             if i is not None:
                 facts |= {"client": result.clients[i], "reward": result.rewards[i]}
             self._write(name, ModelFile.of(network, dealt, facts).pack())
 
         (self.path / "rewards").mkdir(exist_ok=True)
-        model("global.safetensors", None)
-        for i, client in enumerate(result.clients):
-            model(f"rewards/{client}.safetensors", i)
+        if result.global_model is not None:
+            model("global.safetensors", result.global_model, None)
+        for i, (client, network) in enumerate(zip(result.clients, result.reward_models, strict=True)):
+            model(f"rewards/{client}.safetensors", network, i)
         self._write("summary.json", _json(result.summary()))
 
     def _checkpoints(self) -> list[Path]:
         """Newest first."""
         return sorted((self.path / "checkpoints").glob("round-*.safetensors"), reverse=True)
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, lines: bytes) -> None:
         with (self.path / "rounds.jsonl").open("r+b") as log:
             log.seek(len(self._log))
             log.truncate()
-            log.write(line)
+            log.write(lines)
             log.flush()
             os.fsync(log.fileno())
 
@@ -240,7 +241,7 @@ def _pack(checkpoint: Checkpoint, log: bytes) -> bytes:
         "format_version": FORMAT_VERSION,
         "round": checkpoint.round,
         "values": {k: v for k, v in checkpoint.state.items() if k not in tensors},
-        "contributions": {"validation": c.validation, "test": c.test, "diverged": c.diverged},
+        "contributions": asdict(c),
         "fingerprint": checkpoint.fingerprint,
         "log": {"bytes": len(log), "sha256": hashlib.sha256(log).hexdigest()},
     }
@@ -263,7 +264,9 @@ def _unpack(path: Path) -> tuple[Checkpoint, int, str]:
     facts = json.loads(outer["facts"])
     check_version(facts["format_version"], path)
     c = facts["contributions"]
-    contributions = Contributions(tuple(c["validation"]), tuple(c["test"]), tuple(c["diverged"]))
+    # Missing from what was written before there was a choice of measures.
+    deciding = None if c.get("deciding") is None else tuple(c["deciding"])
+    contributions = Contributions(tuple(c["validation"]), tuple(c["test"]), tuple(c["diverged"]), deciding)
     checkpoint = Checkpoint(facts["round"], tensors | facts["values"], contributions, facts["fingerprint"])
     return checkpoint, facts["log"]["bytes"], facts["log"]["sha256"]
 

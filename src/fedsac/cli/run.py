@@ -21,7 +21,24 @@ def add(commands: Any) -> None:
         description="Train a federation and report who contributed and who was paid what.",
         allow_abbrev=False,
     )
+    add_settings(command)
+    command.add_argument("--out", type=Path, metavar="FOLDER", help="where the run goes [a new folder in runs/]")
+    command.add_argument("--overwrite", action="store_true", help="start over where a run lies already")
+    command.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run")
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    command.set_defaults(do=do)
+
+
+def add_settings(command: Any, without: tuple[str, ...] = ()) -> None:
+    """A flag for every setting, and the two ways to give many at once."""
     for option in fields(Config):
+        if option.name in without:
+            continue
+        if option.name == "options":
+            command.add_argument(
+                "--set", dest="options", action="append", metavar="NAME=VALUE", help=str(option.metadata["help"])
+            )
+            continue
         default = "" if option.default is None else f" [{_shown(option.default)}]"
         command.add_argument(
             "--" + option.name.replace("_", "-"),
@@ -39,11 +56,6 @@ def add(commands: Any) -> None:
         help="paper: what Table 9 names for this data set and scene; "
         "paper-tables: the same with the beta that Tables 2 and 7 were made with",
     )
-    command.add_argument("--out", type=Path, metavar="FOLDER", help="where the run goes [a new folder in runs/]")
-    command.add_argument("--overwrite", action="store_true", help="start over where a run lies already")
-    command.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run")
-    command.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    command.set_defaults(do=do)
 
 
 def do(chosen: argparse.Namespace) -> None:
@@ -76,8 +88,10 @@ def do(chosen: argparse.Namespace) -> None:
 
 def configured(chosen: argparse.Namespace) -> Config:
     """The config: flags before the file, the file before the preset, the preset before the defaults."""
-    given = {f.name: getattr(chosen, f.name) for f in fields(Config) if hasattr(chosen, f.name)}
+    given = {f.name: getattr(chosen, f.name) for f in fields(Config) if f.name != "options" and hasattr(chosen, f.name)}
     settings = (read(chosen.config) if chosen.config else {}) | given
+    if chosen.options:
+        settings["options"] = settings.get("options", {}) | dict(_pair(text) for text in chosen.options)
     if chosen.preset is not None:
         from fedsac.paper.settings import preset
 
@@ -91,19 +105,31 @@ def fresh_folder(config: Config) -> Path:
     data = Path(config.data).stem if Path(config.data).suffix else Path(config.data).name
     scene = (config.scene or "pow").replace(":", "")
     stem = f"{data}-{scene}-{config.method}-seed{config.seed}"
-    taken, number = RUNS / stem, 1
+    return free(RUNS / stem.replace(":", "-"))
+
+
+def free(path: Path) -> Path:
+    """This path, or with a number behind it where that is taken."""
+    taken, number = path, 1
     while taken.exists():
         number += 1
-        taken = RUNS / f"{stem}-{number}"
+        taken = path.with_name(f"{path.name}-{number}")
     return taken
 
 
 def _only_resume(chosen: argparse.Namespace) -> None:
-    extra = [f.name for f in fields(Config) if hasattr(chosen, f.name)]
+    extra = [f.name for f in fields(Config) if getattr(chosen, f.name, None) is not None]
     extra += [name for name in ("config", "preset", "out", "overwrite") if getattr(chosen, name)]
     if extra:
         flag = "--" + extra[0].replace("_", "-")
         raise FedsacError(f"--resume takes every setting from the run's own folder; leave {flag} out")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise FedsacError(f"--set takes NAME=VALUE, not {text!r}")
+    return name, value
 
 
 def _hidden(text: str) -> tuple[int, ...]:

@@ -50,6 +50,10 @@ class Screen(Watcher):
             tail = f"gamma {gamma}  best reward {record['accuracy']['max']:.3f}  inside BCF {record['bcf']:.0%}"
         self._show("together (rounds)", record["round"], rounds, tail)
 
+    def advance(self, what: str, done: int, total: int) -> None:
+        """Any other piece of work."""
+        self._show(what, done, total, "")
+
     def note(self, text: str) -> None:
         self._console.print(f"fedsac: {text}", highlight=False, markup=False, soft_wrap=True)
 

@@ -19,13 +19,16 @@ def show(result: Result, console: Console | None = None) -> None:
         title=f"{config.method} on {config.data}, {config.scene}: round {config.rounds}, seed {config.seed}"
     )
     clients.add_column("client", overflow="fold")
-    for head in ("samples", "alone:V", "test", "reput.", "neurons", "reward", "in BCF"):
+    deciding = result.contributions.deciding
+    # Eighty columns hold one value that decides: where another measure does, it stands in the place of alone:V.
+    contributions = ("alone:V", "test") if deciding is None else ("decides", "alone")
+    for head in ("samples", *contributions, "reput.", "neurons", "reward", "in BCF"):
         clients.add_column(head, justify="right", no_wrap=True)
     reputations = result.reputations or (None,) * len(result.clients)
     rows = zip(
         result.clients,
         result.samples,
-        result.contributions.validation,
+        result.contributions.validation if deciding is None else deciding,
         result.contributions.test,
         reputations,
         result.last["neurons"],
@@ -33,11 +36,11 @@ def show(result: Result, console: Console | None = None) -> None:
         result.inside_bcf,
         strict=True,
     )
-    for name, samples, on_v, on_test, reputation, neurons, reward, inside in rows:
+    for name, samples, decides, on_test, reputation, neurons, reward, inside in rows:
         clients.add_row(
             name,
             str(samples),
-            f"{on_v:.3f}",
+            f"{decides:.3f}",
             f"{on_test:.3f}",
             "-" if reputation is None else f"{reputation:.1f}",
             f"{neurons}/{sum(config.hidden)}",
@@ -45,11 +48,17 @@ def show(result: Result, console: Console | None = None) -> None:
             "yes" if inside else "no",
         )
     console.print(clients)
-    console.print(
+    alone = (
         "alone: accuracy of the model a client trains alone, its contribution: on V, the server's validation data, it "
-        "decides; on the test set it is compared with the reward, the test accuracy of the model the client was paid.",
-        style="dim",
+        "decides; on the test set it is compared with the reward, the test accuracy of the model the client was paid."
     )
+    if deciding is not None:
+        alone = (
+            f"decides: a client's contribution by {config.contribution}; reputations come from it, and gamma is taken "
+            "with it. alone: test accuracy of the model the client trains alone, which BCF compares with the reward, "
+            "the test accuracy of the model it was paid."
+        )
+    console.print(alone, style="dim")
     if result.reported_on == "validation":
         console.print("There is no test file: 'test' means the validation data here.", style="dim")
     labels = Table(caption="; ".join(EXPLAINED[label] for label in LABELS), caption_justify="left")
@@ -72,7 +81,7 @@ def show(result: Result, console: Console | None = None) -> None:
         )
     console.print(labels)
     sent = result.summary()["bytes_per_round"]
-    full = result.global_model.params.numel() * result.global_model.params.element_size() * len(result.clients)
+    full = result.full_bytes * len(result.clients)
     console.print(
         f"gamma {_number(result.last['gamma'])} at the last round (gamma*: the most that BCF permits; aBCF: alpha-BCF, "
         f"FedRAC's bound). On the wire, a round: {sent['down'] / 1e6:.2f} MB down, {sent['up'] / 1e6:.2f} MB up (full "

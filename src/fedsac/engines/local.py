@@ -132,6 +132,8 @@ def train_round(work: Sequence[tuple[Clients, Rewards, int]], absent: Absent) ->
         answered = tuple(i for i in present if finite[i])
         answers.append(
             Updates(
+                local_losses=_local_losses(clients, rewards, answered) if rewards.local_losses else None,
+                batch_losses=_batch_losses(clients, trained.models, answered) if rewards.batch_losses else None,
                 round=round,
                 clients=answered,
                 params=trained.models if len(answered) == len(finite) else trained.models[list(answered)],
@@ -141,6 +143,23 @@ def train_round(work: Sequence[tuple[Clients, Rewards, int]], absent: Absent) ->
             )
         )
     return answers
+
+
+def _batch_losses(clients: Clients, models: Tensor, answered: tuple[int, ...]) -> list[Tensor]:
+    """What a client reports of its trained model: the loss on each batch of its own data."""
+    own = [clients.rows[i] for i in answered]
+    return stack.batch_losses(clients.layout, models[list(answered)], clients.pool, own)
+
+
+def _local_losses(clients: Clients, rewards: Rewards, answered: tuple[int, ...]) -> Tensor:
+    """What a client reports of the model it received: the mean loss on its own data."""
+    models = rewards.models.expand(len(clients.names), -1)
+    means = []
+    for i, losses in zip(answered, _batch_losses(clients, models, answered), strict=True):
+        sizes = torch.full_like(losses, stack.LOSS_BATCH)
+        sizes[-1] = len(clients.rows[i]) - stack.LOSS_BATCH * (len(losses) - 1)
+        means.append((losses * sizes).sum() / sizes.sum())
+    return torch.stack(means).to(models.device) if means else models.new_zeros(0)
 
 
 def personalised(clients: Clients, rewards: Rewards, round: int) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedsac import rng, stack
+from fedsac.batches import stacked
 from fedsac.importance import importance
 from fedsac.models.network import Network
 from fedsac.models.neurons import Layout
@@ -33,6 +34,9 @@ class Task:
     validation: stack.Samples
     rounds: int
     seed: int
+    lr: float = 0.05
+    batch: int = 32
+    size_shares: tuple[float, ...] = ()  # n_i / max n; in CLA the clients' shares of the classes
 
     @cached_property
     def everything(self) -> Tensor:
@@ -45,9 +49,27 @@ class Task:
         folded = stack.fold(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
         return importance(Network(self.layout, folded), v.x.to(params.dtype), v.y)
 
-    def evaluate(self, params: Tensor, neurons: Tensor | None) -> Tensor:
-        """Accuracy on V of models [S or 1, parameters], cut to `neurons`."""
-        return stack.evaluate(self.layout, params, neurons, self.validation)[0]
+    def evaluate(self, params: Tensor, neurons: Tensor | None, samples: stack.Samples | None = None) -> Tensor:
+        """Accuracy on V (or a part of it) of models [S or 1, parameters], cut to `neurons`; float64 on the CPU."""
+        return stack.evaluate(self.layout, params, neurons, samples or self.validation)[0]
+
+    def part(self, rows: Tensor) -> stack.Samples:
+        """Some rows of V."""
+        v = self.validation
+        return stack.Samples(v.x[rows], v.y[rows], v.scale, v.shift)
+
+    def steps(self, params: Tensor, samples: stack.Samples, steps: int, round: int) -> Tensor:
+        """A model [parameters] after SGD steps of the server's own, on data of its own, as clients train."""
+        rows, weight = stacked([np.arange(len(samples.y))], [steps], self.batch, [self.stream("server steps", round)])
+        device, dtype = params.device, params.dtype
+        drawn = stack.Batches(torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype))
+        lr = torch.full((1,), self.lr, dtype=dtype, device=device)
+        return stack.train(self.layout, params.unsqueeze(0), None, samples, drawn, lr)[0][0]
+
+    def batch_losses(self, params: Tensor) -> list[Tensor]:
+        """Mean loss on each batch of 64 of V, in its order, for each of the models [S, parameters]."""
+        rows = np.arange(len(self.validation.y))
+        return stack.batch_losses(self.layout, params, self.validation, [rows] * len(params))
 
     def stream(self, *names: str | int) -> np.random.Generator:
         return rng.stream(self.seed, "method", *names)
@@ -59,12 +81,15 @@ class Rewards:
 
     `models` is [N, parameters], or [1, parameters] where all are submodels of one; `neurons` is boolean [N, neurons].
     `extra_epoch`: for reporting only, each client's reward is a copy trained one epoch more on its own data.
+    `local_losses`, `batch_losses`: what clients are asked to report besides their model.
     """
 
     models: Tensor
     neurons: Tensor
     reputations: tuple[float, ...] | None = None
     extra_epoch: bool = False
+    local_losses: bool = False
+    batch_losses: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +97,8 @@ class Updates:
     """What came back in a round: trained models [k, parameters] of the clients (by number) that answered.
 
     `losses` are all clients' mean training losses, for the log; `diverged` are those set aside because their training
-    did not end in numbers.
+    did not end in numbers. Where the rewards ask for them: `local_losses` [k], the loss of the model received on the
+    client's own data; `batch_losses`, the losses of the trained model on its own batches of 64.
     """
 
     round: int
@@ -81,6 +107,8 @@ class Updates:
     rewards: Rewards
     losses: tuple[float, ...] = ()
     diverged: tuple[int, ...] = ()
+    local_losses: Tensor | None = None
+    batch_losses: list[Tensor] | None = None
 
     @property
     def neurons(self) -> Tensor:

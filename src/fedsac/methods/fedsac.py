@@ -6,32 +6,68 @@
     theta   = sum_i theta_i / sum_i mask_i, parameter by parameter                             (Eq. 8, 9)
 
 Importance is measured on the new model after aggregation, every `importance_every` rounds and after the last one: that
-order cuts both the rewards and the next round's submodels.
+order cuts both the rewards and the next round's submodels. No code of the authors' is public.
+
+Three options go beyond the paper, each to be studied alone (docs/fedsac-plus.md): `damping` f divides updates by
+max(holders, f N) instead of holders; `server_steps` SGD steps of the server on one part of V; `calibrated` submodels,
+cut to target accuracies inside BCF (on the other part of V) instead of by Eq. 5 to 7.
 """
 
 from dataclasses import dataclass
 
-from fedsac.aggregation import aggregate
+from torch import Tensor
+
+from fedsac.aggregation import aggregate, damped
 from fedsac.allocation import allocate, reputation
 from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.calibration import Parts, calibrated
 
 
 @dataclass(frozen=True)
 class FedSAC:
-    beta: float
+    beta: float = 5.0
     importance_every: int = 1
+    damping: float = 0.0
+    server_steps: int = 0
+    server_share: float = 0.5
+    calibrated: bool = False
+    room: float = 2.0
+    smooth: int = 4
+    ties: bool = True
 
     def start(self, task: Task) -> State:
-        return {"model": task.initial, "importance": task.importance(task.initial)}
+        return self.allocated(task, task.initial)
 
     def rewards(self, task: Task, state: State) -> Rewards:
         r = reputation(task.contributions, self.beta)
-        return Rewards(state["model"].unsqueeze(0), allocate(state["importance"], r), tuple(r.tolist()))
+        return Rewards(state["model"].unsqueeze(0), state["neurons"], tuple(r.tolist()))
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:
             return state
-        model = aggregate(updates.params, task.layout.held(updates.neurons), state["model"])
+        model = self.merge(task, state, updates)
+        if self.server_steps:
+            own = task.part(Parts.of(task, self.server_share).steps)
+            model = task.steps(model, own, self.server_steps, updates.round)
         over = updates.round + 1
         due = over % self.importance_every == 0 or over == task.rounds
-        return {"model": model, "importance": task.importance(model) if due else state["importance"]}
+        return self.allocated(task, model) if due else state | {"model": model}
+
+    def allocated(self, task: Task, model: Tensor) -> State:
+        """The state with this model: its neurons' importance, and who holds which of them."""
+        importance = self.measure(task, model)
+        if self.calibrated:
+            rows = Parts.of(task, self.server_share if self.server_steps else 0).calibration
+            neurons = calibrated(task, model, importance, rows, room=self.room, smooth=self.smooth, ties=self.ties)
+        else:
+            neurons = allocate(importance, reputation(task.contributions, self.beta))
+        return {"model": model, "importance": importance, "neurons": neurons}
+
+    def measure(self, task: Task, model: Tensor) -> Tensor:
+        return task.importance(model)
+
+    def merge(self, task: Task, state: State, updates: Updates) -> Tensor:
+        held, before = task.layout.held(updates.neurons), state["model"]
+        if self.damping:
+            return damped(updates.params, held, before, self.damping * len(updates.clients))
+        return aggregate(updates.params, held, before)

@@ -1,0 +1,141 @@
+"""`fedsac compare` and `fedsac methods`."""
+
+import argparse
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fedsac.cli.run import RUNS, add_settings, configured
+from fedsac.config import Config
+from fedsac.errors import FedsacError
+from fedsac.federation import Watcher
+
+SHOWN = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "max", "mean", "min", "gain", "losers", "global", "megabytes")
+
+
+def add(commands: Any) -> None:
+    command = commands.add_parser(
+        "compare",
+        help="several methods and seeds on one scene, side by side",
+        description="Run several methods and seeds on one scene side by side, and print them as one table.",
+        allow_abbrev=False,
+    )
+    add_settings(command, without=("method", "options"))
+    command.add_argument("--methods", default="all", metavar="A,B", help="methods, with commas between, or all [all]")
+    command.add_argument("--seeds", type=int, default=3, metavar="N", help="this many seeds, from --seed on [3]")
+    command.add_argument("--out", type=Path, metavar="FOLDER", help="where the runs go [a new folder in runs/]")
+    command.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted comparison")
+    command.add_argument("--show", choices=("last", "selected", "best"), default="last", help="the round shown [last]")
+    command.set_defaults(do=do, options=None)
+    listing = commands.add_parser("methods", help="the methods there are, with their citations", allow_abbrev=False)
+    listing.add_argument("name", nargs="?", metavar="NAME", help="its options")
+    listing.set_defaults(do=show_methods)
+
+
+def do(chosen: argparse.Namespace) -> None:
+    from fedsac.cli.screen import Screen
+    from fedsac.compare import compare, methods_named, resume_compare
+
+    screen = Together(Screen(sys.stderr))
+    folder = chosen.resume
+    try:
+        with screen.screen:
+            if chosen.resume is not None:
+                table = resume_compare(chosen.resume, screen)
+            else:
+                config, names = configured(chosen), methods_named(chosen.methods)
+                screen.runs = len(names) * chosen.seeds
+                screen.every = config.eval_every
+                folder = chosen.out or _fresh(config)
+                table = compare(config, names, chosen.seeds, folder, screen)
+    except KeyboardInterrupt:
+        if folder is not None and (folder / "compare.json").exists():
+            print(f"fedsac: interrupted; go on with: fedsac compare --resume {folder}", file=sys.stderr)
+            raise SystemExit(130) from None
+        raise
+    show(table, chosen.show)
+    print(f"Everything is in {folder}: results.csv, results.json, fairness-accuracy.svg, and a folder for each run.")
+
+
+class Together(Watcher):
+    """Progress of many runs: counts all their rounds, and says how long it will take once it can tell."""
+
+    def __init__(self, screen: Any) -> None:
+        self.screen, self.runs, self.every = screen, 0, 1
+        self._done, self._start, self._said = 0, 0.0, False
+
+    def alone(self, step: int, steps: int) -> None:
+        self.screen.alone(step, steps)
+        self._start = time.monotonic()
+
+    def round(self, record: dict[str, Any], rounds: int) -> None:
+        self._start = self._start or time.monotonic()
+        self._done += 1
+        total = self.runs * rounds
+        # Once every run has had an evaluation, a round's cost is known.
+        if self.runs and not self._said and self._done >= self.runs * max(3, self.every):
+            self._said = True
+            left = (time.monotonic() - self._start) / self._done * (total - self._done)
+            self.note(f"about {_duration(left)} to go")
+        if self.runs and (self._done % self.runs == 0 or self._done == total):
+            self.screen.advance("rounds of all runs", self._done, total)
+
+    def note(self, text: str) -> None:
+        self.screen.note(text)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def show(table: list[Any], label: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedsac.compare import COLUMNS
+
+    columns = [column for column in COLUMNS if column[0] in SHOWN]
+    view = Table(title=f"{label} round, mean and deviation over seeds; the best in bold")
+    view.add_column("method", no_wrap=True)
+    for _, heading, _, _ in columns:
+        view.add_column(heading, justify="right")
+    shown = [row for row in table if row.label == label]
+    best = {}
+    for key, _, _, better in columns:
+        means = [mean for row in shown if (mean := row.mean(key)) is not None]
+        best[key] = (max(means) if better > 0 else min(means)) if means and better else None
+    for row in shown:
+        cells = []
+        for key, _, digits, _ in columns:
+            mean, deviation = row.mean(key), row.deviation(key)
+            text = "-" if mean is None else f"{mean:.{digits}f}"
+            if deviation is not None and key in ("gamma", "max"):
+                text += f" ±{deviation:.{digits}f}"
+            cells.append(f"[bold]{text}[/bold]" if mean is not None and mean == best[key] else text)
+        view.add_row(row.method, *cells)
+    Console(highlight=False).print(view)
+
+
+def show_methods(chosen: argparse.Namespace) -> None:
+    from fedsac.methods import METHODS
+
+    if chosen.name is None:
+        for name, entry in METHODS.items():
+            print(f"{name:22} {entry.what} ({entry.citation})")
+        return
+    if chosen.name not in METHODS:
+        raise FedsacError(f"no method {chosen.name!r}; there are {', '.join(METHODS)}")
+    maker: Any = METHODS[chosen.name].make
+    module = sys.modules[maker.__module__]
+    print(module.__doc__)
+    for option in fields(maker):
+        print(f"  --set {option.name}={option.default}")
+
+
+def _fresh(config: Config) -> Path:
+    from fedsac.cli.run import free
+
+    data = Path(config.data).name
+    return free(RUNS / f"compare-{data}-{(config.scene or 'pow').replace(':', '')}")

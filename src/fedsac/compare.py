@@ -1,0 +1,176 @@
+"""Several methods and seeds on one scene, all their clients in one stack: the numbers, with mean and deviation."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsac.config import FORMAT_VERSION, Config, check_version
+from fedsac.errors import FedsacError
+from fedsac.federation import Watcher, resume_together, run_together
+from fedsac.methods import METHODS
+from fedsac.result import LABELS, Result, chosen
+from fedsac.store import write_atomic
+
+PACE = 30.0  # seconds between commits: many runs at once write a lot
+LIST = "compare.json"
+
+# What is reported of each label: key, heading, digits, and whether more (+1), less (-1) or neither (0) is better.
+COLUMNS = (
+    ("gamma", "gamma", 2, 1),
+    ("gamma_limit", "gamma*", 2, 0),
+    ("spearman", "Spearman", 2, 1),
+    ("bcf", "in BCF", 2, 1),
+    ("alpha_bcf", "alpha-BCF", 2, 1),
+    ("max", "best", 4, 1),
+    ("mean", "mean", 4, 1),
+    ("min", "min", 4, 1),
+    ("gain", "gain", 4, 1),
+    ("gain_spread", "gain sd", 4, 0),
+    ("losers", "lose", 1, -1),
+    ("global", "global", 4, 1),
+    ("megabytes", "MB down", 2, -1),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one label: for each column the seeds' values, None where a number does not exist."""
+
+    method: str
+    label: str
+    values: dict[str, list[float | None]]
+
+    def mean(self, key: str) -> float | None:
+        there = [value for value in self.values[key] if value is not None]
+        return float(np.mean(there)) if there else None
+
+    def deviation(self, key: str) -> float | None:
+        there = [value for value in self.values[key] if value is not None]
+        return float(np.std(there, ddof=1)) if len(there) > 1 else None
+
+
+def methods_named(text: str) -> list[str]:
+    """A list of methods from the command line: names with commas between them, or `all`."""
+    names = list(METHODS) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise FedsacError("name at least one method, or all")
+    if len(set(names)) < len(names):
+        raise FedsacError(f"a method is named twice in {text}")
+    return names
+
+
+def compare(base: Config, methods: Sequence[str], seeds: int, out: Path, watcher: Watcher | None = None) -> list[Row]:
+    """Run every method with seeds base.seed, base.seed + 1, ... side by side, in folders below `out`."""
+    if seeds < 1:
+        raise FedsacError(f"seeds must be at least 1, not {seeds}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FedsacError(f"{out} is there already; go on with --resume {out}, or name another folder")
+    configs = [base.replace(method=method, seed=base.seed + k) for method in methods for k in range(seeds)]
+    folders = [f"{config.method.replace(':', '-')}-seed{config.seed}" for config in configs]
+    results = run_together(configs, [out / name for name in folders], _Listed(watcher, out, folders), pace=PACE)
+    return _written(results, out)
+
+
+def resume_compare(out: Path, watcher: Watcher | None = None) -> list[Row]:
+    """Go on with an interrupted comparison."""
+    try:
+        listed = json.loads((out / LIST).read_text())
+    except (OSError, ValueError):
+        raise FedsacError(f"{out} is not a comparison that was begun (it has no sound {LIST})") from None
+    check_version(listed["format_version"], out / LIST)
+    return _written(resume_together([out / name for name in listed["runs"]], watcher, pace=PACE), out)
+
+
+class _Listed(Watcher):
+    """Writes the list of runs as soon as all their folders are there, and passes on what it is told."""
+
+    def __init__(self, watcher: Watcher | None, out: Path, folders: list[str]) -> None:
+        self._watcher, self._out, self._folders = watcher or Watcher(), out, folders
+        self._done = False
+
+    def _list(self) -> None:
+        if not self._done:
+            self._done = True
+            content = {"format_version": FORMAT_VERSION, "runs": self._folders}
+            write_atomic(self._out / LIST, (json.dumps(content, indent=2) + "\n").encode())
+
+    def alone(self, step: int, steps: int) -> None:
+        self._list()
+        self._watcher.alone(step, steps)
+
+    def round(self, record: dict[str, Any], rounds: int) -> None:
+        self._list()
+        self._watcher.round(record, rounds)
+
+    def note(self, text: str) -> None:
+        self._watcher.note(text)
+
+
+def rows(results: Sequence[Result]) -> list[Row]:
+    """A row for each method and label, in the order of the results."""
+    found: dict[tuple[str, str], Row] = {}
+    for result in results:
+        for label in LABELS:
+            key = result.config.method, label
+            row = found.setdefault(key, Row(*key, {column[0]: [] for column in COLUMNS}))
+            for name, value in measured(result, label).items():
+                row.values[name].append(value)
+    return list(found.values())
+
+
+def measured(result: Result, label: str) -> dict[str, float | None]:
+    """The columns of one run at one label."""
+    from scipy.stats import spearmanr
+
+    record = chosen(result.records, result.contributions)[label]
+    c, theta = np.array(result.contributions.test), np.array(record["rewards"])
+    gain = theta - c
+    defined = np.ptp(c) > 0 and np.ptp(theta) > 0
+    return {
+        "gamma": record["gamma"],
+        "gamma_limit": record["gamma_limit"],
+        "spearman": float(100 * spearmanr(c, theta).statistic) if defined else None,
+        "bcf": record["bcf"],
+        "alpha_bcf": record["alpha_bcf"],
+        **record["accuracy"],
+        "gain": float(gain.mean()),
+        "gain_spread": float(gain.std()),
+        "losers": float((gain <= 0).sum()),
+        "global": record["global_accuracy"],
+        "megabytes": float(np.mean([r["bytes"]["down"] for r in result.records])) / 1e6,
+    }
+
+
+def _written(results: list[Result], out: Path) -> list[Row]:
+    """The comparison as JSON, CSV and a picture, beside the runs."""
+    from fedsac.picture import fairness_against_accuracy
+
+    table = rows(results)
+    config = results[0].config
+    whole = {
+        "format_version": FORMAT_VERSION,
+        "data": config.data,
+        "scene": config.scene,
+        "clients": config.clients,
+        "rounds": config.rounds,
+        "seeds": sorted({result.config.seed for result in results}),
+        "rows": [{"method": row.method, "label": row.label, **row.values} for row in table],
+    }
+    write_atomic(out / "results.json", (json.dumps(whole, allow_nan=False) + "\n").encode())
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [name for name, *_ in COLUMNS]
+    writer.writerow(["method", "label", *(f"{name}{part}" for name in names for part in ("", "_deviation"))])
+    for row in table:
+        numbers = [number for name in names for number in (row.mean(name), row.deviation(name))]
+        writer.writerow([row.method, row.label, *("" if n is None else f"{n:.6g}" for n in numbers)])
+    write_atomic(out / "results.csv", text.getvalue().encode())
+    picture = fairness_against_accuracy(table, f"{config.data}, {config.scene}")
+    write_atomic(out / "fairness-accuracy.svg", picture.encode())
+    return table

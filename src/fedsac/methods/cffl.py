@@ -1,0 +1,78 @@
+"""CFFL (Lyu et al., 2020), as FedSAC's authors ran it: gradients as rewards, by validation accuracy and data size.
+
+    share_i = accuracy of client i's trained model on V / sum
+    r_i     = (sinh(5 share_i) + share_i) / 2, divided by the sum
+    quota_i = s_i r_i / max r,  s_i = n_i / max n (in CLA, its share of the classes)
+    g       = sum_i (n_i/n) g_i,  g_i = Gamma D_i / |D_i|
+    theta_i <- trained_i + (the largest quota_i of g) - s_i g_i
+
+Clients with r_i below (1/3)/|R| keep the model they had. The original paper keeps a running credit, and takes sinh of
+it alone: `memory`. With `reward_by = "contribution"`, share = c / sum c, s_i = 1 and nobody is below the threshold.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.gradients import (
+    check_reward_by,
+    contribution_shares,
+    differences,
+    rescaled,
+    sample_shares,
+    weighted,
+)
+from fedsac.methods.keep import keep
+
+
+@dataclass(frozen=True)
+class CFFL:
+    length: float = 0.5
+    sharpness: float = 5.0
+    reward_by: str = "contribution"
+    memory: bool = False
+
+    def __post_init__(self) -> None:
+        check_reward_by(self.reward_by)
+
+    def start(self, task: Task) -> State:
+        n = len(task.clients)
+        return {"models": task.initial.expand(n, -1), "r": torch.full((n,), 1 / n, dtype=torch.float64)}
+
+    def rewards(self, task: Task, state: State) -> Rewards:
+        return Rewards(state["models"], task.everything, tuple(state["r"].tolist()))
+
+    def learn(self, task: Task, state: State, updates: Updates) -> State:
+        if not updates.clients:
+            return state
+        who, models = list(updates.clients), state["models"]
+        r, sizes = state["r"].clone(), torch.ones(len(models), dtype=torch.float64)
+        if self.reward_by == "contribution":
+            r = self.credit(contribution_shares(task))
+        else:
+            sizes = torch.tensor(task.size_shares, dtype=torch.float64)
+            accuracy = task.evaluate(updates.params, None).cpu()
+            fresh = self.credit(accuracy / accuracy.sum() if accuracy.sum() > 0 else torch.ones_like(accuracy))
+            r[who] = 0.5 * r[who] + 0.5 * fresh if self.memory else fresh
+        r = r / r.sum()
+
+        g = rescaled(differences(updates, models), self.length)
+        total = weighted(sample_shares(task, updates.clients), g)
+        new = models + keep(task.layout, total, sizes * r / r.max())
+        new[who] += (updates.params - models[who]) - sizes[who].to(g).unsqueeze(1) * g
+        if self.reward_by == "own":
+            low = (r < 1 / 3 / len(r)).to(models.device)
+            new = torch.where(low.unsqueeze(1), models, new)
+        return {"models": new, "r": r}
+
+    def credit(self, share: Tensor) -> Tensor:
+        """(sinh(5 share) + share) / 2, or sinh alone with memory; divided by the sum.
+
+        >>> CFFL().credit(torch.tensor([.3, .4, .5], dtype=torch.float64) / 1.2).round(decimals=6).tolist()
+        [0.203327, 0.316877, 0.479795]
+        """
+        value = torch.sinh(self.sharpness * share)
+        value = value if self.memory else (value + share) / 2
+        return value / value.sum()

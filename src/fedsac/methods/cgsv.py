@@ -1,0 +1,70 @@
+"""CGSV (Xu et al., NeurIPS 2021): gradients as rewards, by their similarity to the common direction.
+
+    g_i = Gamma D_i / |D_i|,  D_i = trained - received (the client goes back to what it received)
+    g   = sum_i w_i g_i,  w = n_i/n in the first round, then r
+    r_i <- .95 r_i + .05 cos(g_i, g), at least 1e-3, then divided by the sum
+    q_i = tanh(beta r_i) / max_k tanh(beta r_k)
+    theta_i <- theta_i + the largest q_i of g's entries, tensor by tensor
+
+Gamma is .5, and .15 on CIFAR-10; beta is chosen on validation data. With `reward_by = "contribution"`, as in FedSAC's
+tables, r = c / sum c throughout. The published code keeps at most n - 1 of n entries, even at q = 1.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.gradients import (
+    check_reward_by,
+    contribution_shares,
+    cosines,
+    differences,
+    rescaled,
+    sample_shares,
+    weighted,
+)
+from fedsac.methods.keep import keep
+
+
+@dataclass(frozen=True)
+class CGSV:
+    length: float = 0.5
+    beta: float = 1.0
+    reward_by: str = "contribution"
+
+    def __post_init__(self) -> None:
+        check_reward_by(self.reward_by)
+
+    def start(self, task: Task) -> State:
+        n = len(task.clients)
+        by_contribution = self.reward_by == "contribution"
+        r = contribution_shares(task) if by_contribution else torch.zeros(n, dtype=torch.float64)
+        return {"models": task.initial.expand(n, -1), "r": r}
+
+    def rewards(self, task: Task, state: State) -> Rewards:
+        return Rewards(state["models"], task.everything, tuple(state["r"].tolist()))
+
+    def learn(self, task: Task, state: State, updates: Updates) -> State:
+        if not updates.clients:
+            return state
+        who, r = list(updates.clients), state["r"].clone()
+        g = rescaled(differences(updates, state["models"]), self.length)
+        # By data also in a later round, where nobody who answered has a reputation yet.
+        weights = r[who] if updates.round and r[who].sum() > 0 else sample_shares(task, updates.clients)
+        total = weighted(weights / weights.sum(), g)
+        if self.reward_by == "own":
+            r[who] = 0.95 * r[who] + 0.05 * cosines(g, total)
+            r = r.clamp_min(1e-3)
+            r = r / r.sum()
+        return {"models": state["models"] + keep(task.layout, total, quota(r, self.beta)), "r": r}
+
+
+def quota(r: torch.Tensor, beta: float) -> torch.Tensor:
+    """tanh(beta r) / max, [N].
+
+    >>> quota(torch.tensor([.1, .2, .3, .4], dtype=torch.float64), 2.).round(decimals=6).tolist()
+    [0.297236, 0.572181, 0.808765, 1.0]
+    """
+    scaled = torch.tanh(beta * r)
+    return scaled / scaled.max()

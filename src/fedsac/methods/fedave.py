@@ -1,0 +1,78 @@
+"""FedAVE (Wang et al., 2024): gradients as rewards, by accuracy and by how much a client's data is like V.
+
+    K_i   = 1 / KL(client i's loss per batch of 64 on its own data || on V), both divided by their sums;
+            then divided by the largest
+    rep_i <- .95 rep_i + .05 accuracy_i K_i^2, at least 1e-3, divided by the sum
+    q_i   = tanh(beta rep_i) / max * K_i
+    g     = sum_i (n_i/n) g_i,  g_i = Gamma D_i / |D_i|
+    theta_i <- theta_i + the largest q_i of g; nobody is rewarded in the first round
+
+With `reward_by = "contribution"`, rep = c / sum c and K = 1. The losses per batch are the client's word.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.cgsv import quota
+from fedsac.methods.gradients import (
+    check_reward_by,
+    contribution_shares,
+    differences,
+    rescaled,
+    sample_shares,
+    weighted,
+)
+from fedsac.methods.keep import keep
+
+
+@dataclass(frozen=True)
+class FedAVE:
+    length: float = 0.5
+    beta: float = 5.0
+    reward_by: str = "contribution"
+
+    def __post_init__(self) -> None:
+        check_reward_by(self.reward_by)
+
+    def start(self, task: Task) -> State:
+        n = len(task.clients)
+        by_contribution = self.reward_by == "contribution"
+        rep = contribution_shares(task) if by_contribution else torch.zeros(n, dtype=torch.float64)
+        return {"models": task.initial.expand(n, -1), "rep": rep, "k": torch.ones(n, dtype=torch.float64)}
+
+    def rewards(self, task: Task, state: State) -> Rewards:
+        return Rewards(
+            state["models"], task.everything, tuple(state["rep"].tolist()), batch_losses=self.reward_by == "own"
+        )
+
+    def learn(self, task: Task, state: State, updates: Updates) -> State:
+        if not updates.clients:
+            return state
+        who, rep, k = list(updates.clients), state["rep"].clone(), state["k"].clone()
+        if self.reward_by == "own":
+            assert updates.batch_losses is not None
+            on_v = task.batch_losses(updates.params)
+            pairs = zip(updates.batch_losses, on_v, strict=True)
+            likeness = torch.tensor([1 / divergence(own, v) for own, v in pairs], dtype=torch.float64)
+            # Dividing by the sum before, as the authors do, changes nothing; those who are silent keep theirs.
+            k[who] = likeness / likeness.max()
+            accuracy = task.evaluate(updates.params, None).cpu()
+            rep[who] = (0.95 * rep[who] + 0.05 * accuracy * k[who] ** 2).clamp_min(1e-3)
+            rep = rep / rep.sum()
+        new = {"models": state["models"], "rep": rep, "k": k}
+        if updates.round == 0:
+            return new
+        g = rescaled(differences(updates, state["models"]), self.length)
+        total = weighted(sample_shares(task, updates.clients), g)
+        return new | {"models": state["models"] + keep(task.layout, total, quota(rep, self.beta) * k)}
+
+
+def divergence(own: Tensor, v: Tensor) -> float:
+    """KL(own || v) of two lists of losses, cut to equal length and divided by their sums; never quite 0."""
+    n = min(len(own), len(v))
+    p, q = (losses[:n].double().clamp_min(1e-12) for losses in (own, v))
+    p, q = p / p.sum(), q / q.sum()
+    return max(float((p * (p / q).log()).sum()), 1e-12)

@@ -1,0 +1,21 @@
+"""FedSAC+: submodels calibrated to rewards inside bounded collaborative fairness. This project's own method.
+
+    theta   <- theta + sum_i (theta_i - theta) held_i / max(holders, f N)     damped: one holder alone moves little
+    theta   <- a few SGD steps of the server's on one half of V               what few clients hold sees all classes
+    order    = neurons by importance on V, as in FedSAC
+    target_i = accuracies inside BCF that follow the contributions            (targets.py)
+    theta_i  = the prefix of that order whose accuracy on V's other half comes nearest to target_i   (calibration.py)
+
+FedSAC with three of its options on; docs/fedsac-plus.md has the reasons, the measurements and what did not work.
+"""
+
+from dataclasses import dataclass
+
+from fedsac.methods.fedsac import FedSAC
+
+
+@dataclass(frozen=True)
+class FedSACPlus(FedSAC):
+    damping: float = 0.25
+    server_steps: int = 20
+    calibrated: bool = True

@@ -1,0 +1,80 @@
+"""RFFL (Xu and Lyu, 2020): reputation by similarity, and removal of those who have none.
+
+    d_i = D_i, shortened to Gamma where it is longer
+    g   = sum_i w_i d_i,  w = n_i/n in the first round, then r
+    r_i <- .95 r_i + .05 cos(d_i, g), divided by the sum
+    q_i = r_i / max r
+    theta_i <- theta_i + d_i + the largest q_i of g
+
+From the 11th round on, clients with r_i below (1/3)/|R| are removed: they keep their model and get nothing more. With
+`reward_by = "contribution"`, r = c / sum c and nobody is removed.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.gradients import (
+    check_reward_by,
+    contribution_shares,
+    cosines,
+    differences,
+    sample_shares,
+    weighted,
+)
+from fedsac.methods.keep import keep
+
+PATIENCE = 10  # rounds before anybody is removed
+
+
+@dataclass(frozen=True)
+class RFFL:
+    length: float = 0.5
+    reward_by: str = "contribution"
+
+    def __post_init__(self) -> None:
+        check_reward_by(self.reward_by)
+
+    def start(self, task: Task) -> State:
+        n = len(task.clients)
+        by_contribution = self.reward_by == "contribution"
+        r = contribution_shares(task) if by_contribution else torch.zeros(n, dtype=torch.float64)
+        return {"models": task.initial.expand(n, -1), "r": r, "removed": []}
+
+    def rewards(self, task: Task, state: State) -> Rewards:
+        return Rewards(state["models"], task.everything, tuple(state["r"].tolist()))
+
+    def learn(self, task: Task, state: State, updates: Updates) -> State:
+        models, r, removed = state["models"], state["r"].clone(), list(state["removed"])
+        at = [k for k, i in enumerate(updates.clients) if i not in removed]
+        who = [updates.clients[k] for k in at]
+        if not who:
+            return state
+        d = differences(updates, models)[at]
+        d = d * (self.length / d.norm(dim=1, keepdim=True).clamp_min(self.length))
+        weights = r[who].clamp_min(0)
+        # By data also in a later round, where nobody who answered has a reputation yet.
+        weights = weights if updates.round and weights.sum() > 0 else sample_shares(task, tuple(who))
+        total = weighted(weights / weights.sum(), d)
+        if self.reward_by == "own":
+            r[who] = 0.95 * r[who] + 0.05 * cosines(d, total)
+            members = [i for i in range(len(r)) if i not in removed]
+            r[members] = _shares(r[members])
+            if updates.round >= PATIENCE:
+                removed += [i for i in members if r[i] < 1 / 3 / len(members)]
+                r[removed] = 0
+        new = models.clone()
+        new[who] += d
+        share = r / r.max()
+        share[removed] = 0
+        return {"models": new + keep(task.layout, total, share), "r": r, "removed": removed}
+
+
+def _shares(r: Tensor) -> Tensor:
+    """r divided by its sum. Dividing by a negative sum would make the worst the best: then, what is below 0 counts as
+    0 first, and where nothing is left all are equal."""
+    if r.sum() <= 0:
+        r = r.clamp_min(0) if r.max() > 0 else torch.ones_like(r)
+    return r / r.sum()

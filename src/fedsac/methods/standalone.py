@@ -1,0 +1,24 @@
+"""Standalone: nobody shares anything. Each client trains its own model for as many steps as in a federation.
+
+    theta_i <- theta_i trained on client i's data
+
+What collaboration has to beat; the paper's Table 2 calls its best accuracy "Standalone".
+"""
+
+from dataclasses import dataclass
+
+from fedsac.methods.base import Rewards, State, Task, Updates
+
+
+@dataclass(frozen=True)
+class Standalone:
+    def start(self, task: Task) -> State:
+        return {"models": task.initial.expand(len(task.clients), -1)}
+
+    def rewards(self, task: Task, state: State) -> Rewards:
+        return Rewards(state["models"], task.everything)
+
+    def learn(self, task: Task, state: State, updates: Updates) -> State:
+        models = state["models"].clone()
+        models[list(updates.clients)] = updates.params
+        return {"models": models}

@@ -1,0 +1,475 @@
+"""What clients bring, by every measure: known answers, plain recomputation, whole runs."""
+
+from dataclasses import replace
+from itertools import permutations
+from math import factorial
+
+import numpy as np
+import pytest
+import torch
+
+import fedsac
+from fedsac import Config, FedsacError, measures, stack
+from fedsac.contribution import Alone, Contributions, in_unit_range, standalone
+from fedsac.engines.local import Clients
+from fedsac.federation import Watcher
+from fedsac.measures import cosine, leave_one_out, shapley
+from fedsac.measures.coalitions import Coalitions
+from fedsac.measures.together import Round, fedavg
+from fedsac.models.network import Network, initial
+from fedsac.prepare import prepare
+from fedsac.result import chosen, judged
+from fedsac.rng import stream
+from tests import plain
+
+MEASURES = sorted(measures.MEASURES)
+TINY = Config(rounds=3, clients=4, hidden=(16,), local_steps=8, standalone_steps=24)
+FULL_BATCH = 64  # more than any made client has: everybody takes all samples at every step, and no draw matters
+
+
+def made(parts, *, rounds=4, dtype=torch.float64):
+    """A run on ten-dimensional data of four classes; `parts` names each client's rows, "noise" ones with labels that
+    mean nothing. Rows 0 to 299 are the clients', the rest V and the test set."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(4, 10)) * 1.5
+    y = rng.integers(0, 4, size=900)
+    x = torch.from_numpy(centres[y] + rng.normal(size=(900, 10))).to(dtype)
+    y[250:300] = rng.integers(0, 4, size=50)
+    one, zero, labels = torch.ones(1, 10, dtype=dtype), torch.zeros(1, 10, dtype=dtype), torch.from_numpy(y)
+
+    def samples(rows):
+        return stack.Samples(x[rows], labels[rows], one, zero)
+
+    layout, rows = fedsac.Layout((10, 12, 4)), tuple(np.asarray(rows) for rows in parts.values())
+    clients = Clients(layout, tuple(parts), rows, samples(slice(0, 300)), 0.2, FULL_BATCH, 5, seed=0)
+    start = initial(layout, 0, dtype)
+    return Alone(clients, start, 5 * rounds, samples(slice(300, 600)), samples(slice(600, 900)))
+
+
+A, B, C, NOISE = range(40), range(40, 80), range(80, 120), range(250, 300)
+
+
+# Every measure
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_equal_clients_bring_the_same(name):
+    values = measures.MEASURES[name](run := made({"one": A, "two": A, "three": A}), run.validation)
+    assert values == pytest.approx([values[0]] * 3, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_duplicate_brings_what_its_twin_brings(name):
+    run = made({"one": A, "other": B, "twin": A, "noise": NOISE})
+    one, other, twin, _ = measures.MEASURES[name](run, run.validation)
+    assert one == pytest.approx(twin, abs=1e-12)
+    assert one != pytest.approx(other, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_labels_that_mean_nothing_bring_least(name):
+    run = made({"a": A, "b": B, "noise": NOISE, "c": C})
+    values = measures.MEASURES[name](run, run.validation)
+    assert int(np.argmin(values)) == 2
+    assert values[2] < min(values[:2] + values[3:]) - 0.005
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_the_samples_that_judge_are_the_ones_named(name):
+    run = made({"a": A, "b": B, "noise": NOISE})
+    on_v, on_test = (measures.MEASURES[name](run, samples) for samples in (run.validation, run.test))
+    swapped = replace(run, validation=run.test, test=run.validation)
+    assert measures.MEASURES[name](swapped, swapped.validation) == on_test
+    assert (on_v == on_test) == (name == "cosine")
+
+
+@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("clients", [4, 8])
+def test_the_order_of_the_clients_does_not_matter(name, clients):
+    parts = {f"client-{i}": range(30 * i, 30 * i + 25) for i in range(clients)}
+    order = list(np.random.default_rng(1).permutation(list(parts)))
+    run, other = made(parts), made({key: parts[key] for key in order})
+    values = dict(zip(parts, measures.MEASURES[name](run, run.validation), strict=True))
+    permuted = dict(zip(order, measures.MEASURES[name](other, other.validation), strict=True))
+    assert permuted == pytest.approx(values, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_client_that_diverges_is_set_aside(name):
+    """Its values overflow: the others' values are those of a federation without it, and it brings nothing."""
+    run = made({"a": A, "b": B, "wild": range(200, 240)})
+    run.clients.pool.x[200:240] *= 1e200
+    values = measures.MEASURES[name](run, run.validation)
+    without = made({"a": A, "b": B})
+    assert values[:2] == pytest.approx(measures.MEASURES[name](without, without.validation), abs=1e-9)
+    assert values[2] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_everybody_diverging_leaves_nothing(name):
+    run = made({"a": A, "b": B})
+    run.clients.pool.x[:] *= 1e200
+    assert measures.MEASURES[name](run, run.validation) == (0, 0)
+
+
+def test_an_unknown_measure_lists_what_there_is(tmp_path):
+    with pytest.raises(FedsacError) as raised:
+        fedsac.run(TINY.replace(contribution="shaply"), tmp_path / "run")
+    assert str(raised.value) == "no contribution 'shaply'; there are standalone, leave-one-out, shapley, cosine"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_measure_is_one_function(monkeypatch):
+    monkeypatch.setitem(measures.MEASURES, "samples", lambda run, on: tuple(float(len(r)) for r in run.clients.rows))
+    result = fedsac.run(TINY.replace(contribution="samples", beta=2.0))
+    assert result.contributions.deciding == result.samples
+    share = np.array(result.samples) / max(result.samples)
+    assert result.reputations == pytest.approx(100 * np.exp(2 * (share - 1)))
+
+
+# Standing alone
+
+
+def test_standing_alone_is_plain_training():
+    run = made({"a": A, "noise": NOISE, "b": range(40, 50)})
+    found = standalone([run])[0]
+    for i, rows in enumerate(run.clients.rows):
+        start = Network(run.clients.layout, run.initial).module()
+        mine = plain.train(start, run.clients.pool.x, run.clients.pool.y, [rows] * run.steps, run.clients.lr)
+        model = Network.of(mine).params
+        assert found.validation[i] == pytest.approx(accuracy(run.clients.layout, model, run.validation), abs=1e-12)
+        assert found.test[i] == pytest.approx(accuracy(run.clients.layout, model, run.test), abs=1e-12)
+    assert found.validation[0] > found.validation[2] > found.validation[1]
+    assert found.deciding is None
+
+
+# Training together
+
+
+def test_rounds_are_fedavgs():
+    """Against torch modules and autograd, one client at a time."""
+    run = made({"a": A, "b": range(40, 60), "c": C}, rounds=3)
+    model, count = run.initial, 0
+    for (played,) in fedavg([run.clients], run):
+        assert plain.worst(played.before, model) < 1e-9
+        new = torch.zeros_like(model)
+        for rows, n in zip(run.clients.rows, (40, 20, 40), strict=True):
+            start = Network(run.clients.layout, model).module()
+            mine = plain.train(start, run.clients.pool.x, run.clients.pool.y, [rows] * 5, run.clients.lr)
+            new += Network.of(mine).params * n / 100
+        model, count = new, count + 1
+        assert plain.worst(played.after, model) < 1e-9
+    assert count == 3
+
+
+def accuracy(layout, model, on):
+    logits = Network(layout, model).logits(on.x.to(model.dtype) * on.scale + on.shift)
+    return float((logits.argmax(1) == on.y).double().mean())
+
+
+def utility_of(layout, played, on):
+    """The accuracy of each coalition's model, one model at a time."""
+
+    def utility(coalitions):
+        worth = []
+        for row in coalitions:
+            n = played.samples[row]
+            worth.append(accuracy(layout, (n / n.sum()) @ played.trained[row] if len(n) else played.before, on))
+        return np.array(worth)
+
+    return utility
+
+
+@pytest.mark.parametrize("hidden", [(7,), (7, 6), (7, 6, 5)])
+def test_coalitions_are_worth_what_their_models_reach(hidden):
+    layout = fedsac.Layout((5, *hidden, 4))
+    models = torch.stack([Network.of(plain.random_module(layout.sizes, seed)).params for seed in range(5)])
+    played = Round(0, models[4], (0, 1, 3, 4), models[:4], torch.tensor([1.0, 20, 3, 4], dtype=torch.float64))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (200, 5), generator=generator, dtype=torch.uint8)
+    y = torch.randint(0, 4, (200,), generator=generator)
+    on = stack.Samples(x, y, torch.rand(1, 5).double() / 100, torch.randn(1, 5).double() / 10)
+    coalitions = (np.arange(16)[:, None] >> np.arange(4) & 1).astype(bool)[np.random.default_rng(0).permutation(16)]
+    coalitions = np.concatenate([coalitions, coalitions[:5]])  # more than are evaluated at a time
+    worth = Coalitions(layout, played, on)(coalitions)
+    assert len(set(worth)) > 8
+    assert worth == pytest.approx(utility_of(layout, played, on)(coalitions), abs=1e-12)
+
+
+# Leave-one-out
+
+
+def test_leave_one_out_is_two_trainings(monkeypatch):
+    run = made({"a": A, "b": B, "noise": NOISE, "c": C})
+    run = replace(run, clients=replace(run.clients, batch=16))  # clients draw, and must draw alike in both
+
+    def after(clients):
+        for played in fedavg([clients], run):
+            model = played[0].after
+        return accuracy(clients.layout, model, run.test)
+
+    expected = []
+    for i in range(4):
+        kept = [k for k in range(4) if k != i]
+        names, rows = (tuple(part[k] for k in kept) for part in (run.clients.names, run.clients.rows))
+        expected.append(after(run.clients) - after(replace(run.clients, names=names, rows=rows)))
+    assert leave_one_out.measure(run, run.test) == pytest.approx(expected, abs=1e-12)
+    # In stacks of one federation each, as with a hundred clients.
+    monkeypatch.setattr("fedsac.measures.leave_one_out.MEMBERS", 1)
+    assert leave_one_out.measure(run, run.test) == pytest.approx(expected, abs=1e-12)
+
+
+# Shapley
+
+
+def by_definition(utility, n):
+    """The mean over all n! orders of what each adds to those before it."""
+    values = np.zeros(n)
+    for order in permutations(range(n)):
+        joined = np.zeros(n, dtype=bool)
+        for i in order:
+            before = utility(joined[None])[0]
+            joined[i] = True
+            values[i] += utility(joined[None])[0] - before
+    return values / factorial(n)
+
+
+def airport(costs):
+    """A runway costs what its largest plane needs; Shapley values share each stretch among those who use it."""
+    costs = np.asarray(costs, dtype=float)
+    return lambda coalitions: np.array([costs[row].max(initial=0) for row in coalitions])
+
+
+def game(n, seed=0):
+    """Any worth at all for each coalition, nothing for nobody."""
+    worth = np.random.default_rng(seed).uniform(size=2**n)
+    worth[0] = 0
+    return lambda coalitions: worth[coalitions @ (1 << np.arange(n))]
+
+
+def test_exact_values_of_known_games():
+    assert shapley.exact(airport([3, 1, 2]), 3) == pytest.approx([1 / 3 + 1 / 2 + 1, 1 / 3, 1 / 3 + 1 / 2])
+    gloves = shapley.exact(lambda s: np.minimum(s[:, 0], s[:, 1] | s[:, 2]).astype(float), 3)
+    assert gloves == pytest.approx([2 / 3, 1 / 6, 1 / 6])
+    assert shapley.exact(lambda s: s @ np.array([0.3, -0.2, 0.5, 0]), 4) == pytest.approx([0.3, -0.2, 0.5, 0])
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_exact_values_are_those_of_the_definition(n):
+    assert shapley.exact(game(n), n) == pytest.approx(by_definition(game(n), n), abs=1e-12)
+
+
+def test_orders_are_guided():
+    drawn = shapley.orders(7, 30, stream(0, "shapley", 0))
+    assert len(drawn) == 35
+    assert (np.sort(drawn, axis=1) == np.arange(7)).all()
+    assert np.bincount(drawn[:, 0]).tolist() == [5] * 7
+    assert len(np.unique(drawn, axis=0)) > 30  # the rest is drawn
+
+
+def test_sampling_all_orders_is_exact_and_sampling_some_comes_near():
+    n, utility = 5, game(5)
+    everything = np.array(list(permutations(range(n))))
+    assert shapley.sampled(utility, everything, truncate=0) == pytest.approx(shapley.exact(utility, n), abs=1e-12)
+    # A marginal contribution here has a deviation of about 0.4: 3000 orders leave 0.008, of which this is 4.
+    some = shapley.orders(n, 3000, stream(0, "shapley", 0))
+    assert shapley.sampled(utility, some, truncate=0) == pytest.approx(shapley.exact(utility, n), abs=0.03)
+
+
+def test_truncation_saves_evaluations_and_costs_at_most_its_threshold():
+    seen = []
+
+    def utility(coalitions):
+        seen.extend(map(tuple, coalitions.tolist()))
+        return airport([8, 8, 8, 8, 8, 8, 8, 8])(coalitions)
+
+    drawn = shapley.orders(8, 30, stream(0, "shapley", 0))
+    assert shapley.sampled(utility, drawn, truncate=1e-3) == pytest.approx([1] * 8)
+    # Whoever is first brings everything: after eight single clients, nobody and all, nothing is evaluated.
+    assert len(seen) == len(set(seen)) == 10
+    utility = game(8)
+    cut, whole = (shapley.sampled(utility, drawn, truncate=t) for t in (0.05, 0))
+    assert (cut != whole).any()
+    gain = utility(np.ones((1, 8), dtype=bool))[0]
+    assert whole.sum() == pytest.approx(gain, abs=1e-12)
+    assert cut.sum() == pytest.approx(gain, abs=0.05)
+
+
+def test_a_rounds_values_add_up_to_its_gain():
+    run = made({"a": A, "b": B, "noise": NOISE, "c": C}, rounds=1)
+    ((played,),) = list(fedavg([run.clients], run))
+    nobody, everybody = utility_of(run.clients.layout, played, run.test)(np.array([[False] * 4, [True] * 4]))
+    assert everybody - nobody > 0.1
+    assert sum(shapley.measure(run, run.test)) == pytest.approx(everybody - nobody, abs=1e-12)
+
+
+def test_shapley_is_the_sum_over_rounds_of_the_definition():
+    run = made({"a": A, "b": B, "noise": NOISE, "c": C})
+    expected = sum(
+        by_definition(utility_of(run.clients.layout, played, run.test), 4) for (played,) in fedavg([run.clients], run)
+    )
+    assert shapley.measure(run, run.test) == pytest.approx(expected, abs=1e-12)
+
+
+def test_sampled_values_come_near_the_exact_ones(monkeypatch):
+    parts = {f"client-{i}": range(30 * i, 30 * i + 25) for i in range(7)} | {"noise": NOISE}
+    run = made(parts)
+    sampled = np.array(shapley.measure(run, run.validation))
+    monkeypatch.setattr(shapley, "EXACT", 8)
+    exact = np.array(shapley.measure(run, run.validation))
+    assert (sampled != exact).any()
+    # 104 orders a round; the values lie between -0.4 and 0.3.
+    assert np.abs(sampled - exact).max() < 0.03
+    assert sampled.sum() == pytest.approx(exact.sum(), abs=4 * shapley.TRUNCATE)
+
+
+def test_a_round_that_gains_nothing_counts_for_nobody(monkeypatch):
+    run = made({"a": A, "b": B, "noise": NOISE})
+    assert any(shapley.measure(run, run.validation))
+    monkeypatch.setattr(shapley, "SKIP", 1.1)
+    assert shapley.measure(run, run.validation) == (0, 0, 0)
+
+
+# Cosine
+
+
+def test_cosine_is_numpys():
+    run = made({"a": A, "b": range(40, 60), "noise": NOISE})
+    found, n = [], np.array([40, 20, 50])
+    for (played,) in fedavg([run.clients], run):
+        d = (played.trained - played.before).numpy()
+        common = (n[:, None] * d).sum(0) / n.sum()
+        found.append([row @ common / np.linalg.norm(row) / np.linalg.norm(common) for row in d])
+    assert len(found) == 4
+    assert cosine.measure(run, run.validation) == pytest.approx(np.mean(found, axis=0), abs=1e-12)
+
+
+# What methods and reports make of it
+
+
+@pytest.mark.parametrize(
+    ("values", "given"),
+    [
+        ((0.2, 0.1, -0.3), (1, 0.5, 0)),
+        ((3.0, 1.5), (1, 0.5)),
+        ((0.0, 0.0), (1, 1)),
+        ((-0.1, -0.3), (1, 1)),
+    ],
+)
+def test_methods_are_given_values_from_0_to_1(values, given):
+    assert in_unit_range(values) == pytest.approx(given)
+    assert Contributions((0.5,) * len(given), (0.6,) * len(given), deciding=values).given("test") == pytest.approx(
+        given
+    )
+
+
+def test_accuracies_are_given_as_they_are():
+    c = Contributions((0.3, 0.4), (0.5, 0.6))
+    assert (c.given("validation"), c.given("test")) == ((0.3, 0.4), (0.5, 0.6))
+
+
+def test_gamma_is_the_deciding_values_and_bcf_the_accuracies():
+    accuracies = Contributions((0.1, 0.2, 0.3), (0.1, 0.2, 0.3))
+    other = replace(accuracies, deciding=(0.02, 0.05, -0.01))
+    rewards = [0.25, 0.3, 0.35]
+    one, two = judged(accuracies, rewards), judged(other, rewards)
+    assert two["gamma"] == pytest.approx(100 * np.corrcoef(other.deciding, rewards)[0, 1])
+    assert one.pop("gamma") == pytest.approx(100) and two.pop("gamma") < 0
+    assert one == two
+    assert judged(other, None)["gamma"] is None
+    records = [
+        {"round": i + 1, "rewards": rewards, "rewards_validation": on_v, "gamma": 0.0}
+        for i, on_v in enumerate(([0.3, 0.5, 0.1], [0.2, 0.3, 0.4]))
+    ]
+    assert chosen(records, other)["selected"]["round"] == 1
+    assert chosen(records, accuracies)["selected"]["round"] == 2
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_whole_run(name):
+    config = TINY.replace(contribution=name)
+    result, plainly = fedsac.run(config), fedsac.run(TINY)
+    summary = result.summary()
+    assert summary["contribution"] == name and plainly.summary()["contribution"] == "standalone"
+    assert plainly.summary()["contributions_deciding"] is None
+    for key in ("contributions", "contributions_test"):
+        assert summary[key] == plainly.summary()[key]
+    p = prepare([config])[0]
+    run = Alone(p.clients, p.initial, config.alone(), p.validation, p.test)
+    assert summary["contributions_deciding"] == list(measures.MEASURES[name](run, p.validation))
+    given = in_unit_range(summary["contributions_deciding"])
+    assert result.reputations == tuple(fedsac.reputation(given, config.beta).tolist())
+    assert result.last["gamma"] == fedsac.gamma(summary["contributions_deciding"], result.rewards)
+    assert result.inside_bcf == tuple(fedsac.bcf(standalone([run])[0].test, result.rewards).tolist())
+
+
+def test_the_test_set_decides_when_asked():
+    config = TINY.replace(contribution="leave-one-out")
+    on_v, on_test = fedsac.run_together([config, config.replace(contribution_on="test")])
+    p = prepare([config])[0]
+    run = Alone(p.clients, p.initial, config.alone(), p.validation, p.test)
+    assert on_v.contributions.deciding == leave_one_out.measure(run, p.validation)
+    assert on_test.contributions.deciding == leave_one_out.measure(run, p.test)
+
+
+@pytest.mark.parametrize("name", sorted(fedsac.methods.METHODS))
+def test_every_method_can_take_values_below_0(name, monkeypatch):
+    monkeypatch.setitem(measures.MEASURES, "signed", lambda run, on: (0.05, -0.02, 0.0, 0.01))
+    result = fedsac.run(TINY.replace(method=name, contribution="signed"))
+    assert all(0 <= reward <= 1 for reward in result.rewards)
+    assert all(network.params.isfinite().all() for network in result.reward_models)
+
+
+class StopError(Exception):
+    pass
+
+
+class StopsAfter(Watcher):
+    def __init__(self, rounds):
+        self.rounds = rounds
+
+    def round(self, record, rounds):
+        if record["round"] == self.rounds:
+            raise StopError
+
+
+def test_a_resumed_run_has_the_same_bytes(tmp_path):
+    config = TINY.replace(contribution="shapley")
+    fedsac.run(config, tmp_path / "whole")
+    with pytest.raises(StopError):
+        fedsac.run(config, tmp_path / "cut", watcher=StopsAfter(2))
+    resumed = fedsac.resume(tmp_path / "cut")
+    assert resumed.contributions.deciding is not None
+    names = {p.relative_to(tmp_path / "whole") for p in (tmp_path / "whole").rglob("*") if p.is_file()}
+    assert names == {p.relative_to(tmp_path / "cut") for p in (tmp_path / "cut").rglob("*") if p.is_file()}
+    for name in names:
+        if name.name != "timing.json":
+            assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
+
+
+def test_the_table_shows_what_decides(tmp_path, capsys):
+    from fedsac.cli import main
+
+    def heads(*arguments):
+        settings = [
+            "--rounds",
+            "2",
+            "--clients",
+            "10",
+            "--standalone-steps",
+            "5",
+            "--out",
+            str(tmp_path),
+            "--overwrite",
+        ]
+        assert main(["run", *settings, *arguments]) == 0
+        out = capsys.readouterr().out
+        table = [line for line in out.splitlines() if "│" in line or "┃" in line]
+        assert max(map(len, table)) <= 80
+        assert any("client-10 " in line for line in table)  # names are whole
+        return next(line for line in table if "samples" in line), out
+
+    head, _ = heads()
+    assert "decides" not in head
+    head, out = heads("--contribution", "cosine")
+    assert "decides" in head and "by cosine" in " ".join(out.split())

@@ -1,0 +1,131 @@
+"""Methods where little or nothing comes back: updates of zero, one client, nobody. What they keep must stay numbers."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from fedsac.methods import METHODS
+from fedsac.methods.cffl import CFFL
+from fedsac.methods.cgsv import CGSV
+from fedsac.methods.fedave import FedAVE
+from fedsac.methods.iafl import IAFL
+from fedsac.methods.qffl import QFFL
+from fedsac.methods.rffl import RFFL
+from tests.golden import small
+from tests.golden.small import STEPS, times
+
+NOTHING = [0.0] * 12
+LOSSES = [torch.tensor([0.9, 1.1]), torch.tensor([1.2, 0.8, 0.7]), torch.tensor([0.5, 0.6])]
+
+
+def variants():
+    """Every method of the list, and both ways of rewarding where it has two."""
+    found = []
+    for name, entry in METHODS.items():
+        found.append(pytest.param(entry.make(), id=name))
+        if "reward_by" in (option.name for option in fields(entry.make)):
+            found.append(pytest.param(entry.make(reward_by="own"), id=f"{name}-own"))
+    return found
+
+
+def played(method, given, answers):
+    """The states of rounds in which those who answer are given, each with its step."""
+    state = method.start(given)
+    for round, steps in enumerate(answers):
+        told = {"local_losses": torch.ones(len(steps)), "batch_losses": [LOSSES[i] for i in steps]}
+        state = small.answer(method, given, state, round, steps, **told)
+        yield state
+
+
+def all_of(steps):
+    return dict(enumerate(steps))
+
+
+# Standalone accuracies, and what other measures may find: contributions of either sign.
+@pytest.mark.parametrize(
+    "contributions",
+    [(0.3, 0.4, 0.5), (0.0, 0.0, 0.5), (0.0, 0.0, 0.0), (-0.1, 0.05, 0.06), (-0.2, -0.3, -0.1)],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [{}, all_of(STEPS[0]), {}, all_of(STEPS[1])],
+        [{0: STEPS[0][0]}, {1: STEPS[0][1]}, {}, {2: STEPS[0][2]}, all_of(STEPS[1])],
+        [all_of([NOTHING] * 3), all_of(STEPS[0]), all_of([NOTHING] * 3)],
+        [all_of([STEPS[0][0], times(-1, STEPS[0][0]), NOTHING])] * 13,
+    ],
+    ids=["nobody at first", "one at a time", "updates of zero", "opposed"],
+)
+@pytest.mark.parametrize("method", variants())
+def test_what_a_method_keeps_stays_numbers(method, answers, contributions):
+    given = small.task(contributions=contributions, rounds=len(answers))
+    for state in played(method, given, answers):
+        for value in state.values():
+            assert not isinstance(value, torch.Tensor) or value.isfinite().all()
+        rewards = method.rewards(given, state)
+        assert rewards.models.isfinite().all()
+        assert rewards.neurons.shape == (3, 2) and rewards.neurons.any(1).all()
+        assert rewards.reputations is None or all(abs(r) < float("inf") for r in rewards.reputations)
+
+
+@pytest.mark.parametrize("method", variants())
+def test_a_round_that_nobody_answers_leaves_the_state_as_it_was(method):
+    states = list(played(method, small.task(), [all_of(STEPS[0]), {}]))
+    assert states[0].keys() == states[1].keys()
+    for name, before in states[0].items():
+        after = states[1][name]
+        assert torch.equal(after, before) if isinstance(before, torch.Tensor) else after == before
+
+
+@pytest.mark.parametrize("method", [CGSV(reward_by="own"), RFFL(reward_by="own")], ids=["cgsv", "rffl"])
+def test_data_weighs_until_somebody_has_a_reputation(method):
+    given = small.task()
+    late = list(played(method, given, [{}, all_of(STEPS[0])]))[-1]
+    first = next(played(method, given, [all_of(STEPS[0])]))
+    assert torch.equal(late["models"], first["models"]) and torch.equal(late["r"], first["r"])
+
+
+def test_cgsv_has_a_floor_for_those_who_do_not_answer_too():
+    """Ann alone: cos = 1, so r = .05 for her and .001 for the others, over .052."""
+    state = next(played(CGSV(reward_by="own"), small.task(), [{0: STEPS[0][0]}]))
+    assert state["r"].tolist() == pytest.approx([0.05 / 0.052, 0.001 / 0.052, 0.001 / 0.052])
+
+
+def test_rffl_a_majority_against_the_sum_does_not_turn_the_order_round():
+    """Cem holds 60 % and sets the direction: cosines -1, -1, 1, whose sum is negative. He is still the best."""
+    step = STEPS[0][2]
+    steps = all_of([times(-1, step), times(-1, step), step])
+    state = next(played(RFFL(reward_by="own"), small.task(), [steps]))
+    assert state["r"].tolist() == pytest.approx([0, 0, 1])
+
+
+def test_fedave_likeness_is_relative_to_those_who_answered():
+    given, method = small.task(), FedAVE(reward_by="own")
+    alone = next(played(method, given, [{0: STEPS[0][0], 1: STEPS[0][1]}]))
+    together = next(played(method, given, [all_of(STEPS[0])]))
+    assert float(alone["k"][:2].max()) == 1
+    assert float(alone["k"][0] / alone["k"][1]) == pytest.approx(float(together["k"][0] / together["k"][1]))
+
+
+def test_a_contribution_below_zero_counts_as_zero():
+    """c = -.1, .05, .06 must not become shares of -10, 5 and 6, whose sum is 1, too."""
+    given = small.task(contributions=(-0.1, 0.05, 0.06))
+    for method, name in ((CGSV(), "r"), (RFFL(), "r"), (FedAVE(), "rep")):
+        assert method.start(given)[name].tolist() == pytest.approx([0, 5 / 11, 6 / 11])
+    earned = next(played(CFFL(), given, [all_of(STEPS[0])]))["r"].tolist()
+    assert earned[0] == 0 and earned[1] < earned[2]
+    # Ann has earned nobody's update but her own.
+    ann = next(played(IAFL(kappa=0.0, q=0.0), given, [all_of(STEPS[0])]))["models"][0]
+    assert ann.tolist() == pytest.approx(small.add(small.INITIAL, STEPS[0][0]))
+
+
+@pytest.mark.parametrize("q", [0.0, 0.5, 1.0, 5.0])
+def test_qffl_with_losses_of_zero(q):
+    """Clients that have learned all there is report a loss of 0 and send back what they got: nothing moves."""
+    given = small.task()
+    for dtype in (torch.float32, torch.float64):
+        told = torch.zeros(3, dtype=dtype)
+        state = small.rounds(QFFL(q), given, [[NOTHING] * 3], local_losses=told)[1]
+        assert torch.equal(state["model"], given.initial)
