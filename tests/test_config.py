@@ -16,6 +16,7 @@ configs = st.builds(
     lr=st.floats(1e-12, 1e3),
     clients=st.none() | st.integers(2, 1000),
     hidden=st.lists(st.integers(1, 500), min_size=1, max_size=4).map(tuple),
+    options=st.dictionaries(st.text(min_size=1), st.booleans() | st.integers() | st.floats(-1e9, 1e9) | st.text()),
     label=st.text(min_size=1).filter(lambda text: text.isprintable()),
 )
 

@@ -104,7 +104,6 @@ def test_resumed_it_ends_with_the_same_bytes(method, tmp_path):
     assert contents(tmp_path / "resumed") == contents(tmp_path / "whole")
 
 
-@pytest.mark.xfail(raises=FedsacError, reason="config.toml has the options as Python writes them, which is not TOML")
 def test_resumed_it_has_the_same_options_and_has_forgotten_nobody(tmp_path):
     """RFFL's list of those it removed, and the options of the method, go through the folder."""
     options = {"reward_by": "own", "length": 0.4}

@@ -54,7 +54,7 @@ def test_cla_draws_a_sample_twice_only_where_a_class_runs_short():
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.floats(0.05, 50), st.integers(2, 25), st.integers(0, 100))
+@given(st.floats(1, 50), st.integers(5, 25), st.integers(0, 100))
 def test_dir_clients_have_near_equal_sizes(alpha, clients, seed):
     parts = deal(f"dir:{alpha}", labels(8000, seed=seed), 10, clients, None, stream(seed, "dir"))
     sizes = np.array([len(part) for part in parts])

@@ -116,9 +116,10 @@ class Config:
     def toml(self) -> str:
         """The file that `read` reads back; settings that are None are left out."""
         lines = [f"format_version = {FORMAT_VERSION}"]
-        lines += [
-            f"{f.name} = {_toml(getattr(self, f.name))}" for f in fields(self) if getattr(self, f.name) is not None
-        ]
+        plain = [f.name for f in fields(self) if f.name != "options" and getattr(self, f.name) is not None]
+        lines += [f"{name} = {_toml(getattr(self, name))}" for name in plain]
+        if self.options:
+            lines += ["", "[options]", *(f"{_toml(name)} = {_toml(value)}" for name, value in self.options.items())]
         return "\n".join(lines) + "\n"
 
 

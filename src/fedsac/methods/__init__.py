@@ -78,7 +78,7 @@ def _maker(name: str) -> Callable[..., Method]:
         raise FedsacError(f"no method {name!r}; there are {', '.join(METHODS)}, or module:Class for one of your own")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: no module's name at all
         raise FedsacError(f"method {name!r} cannot be imported: {error}; is it on PYTHONPATH?") from None
     if not all(callable(getattr(found, part, None)) for part in ("start", "rewards", "learn")):
         raise FedsacError(f"method {name!r} lacks start, rewards or learn; see docs/adding-a-method.md")
