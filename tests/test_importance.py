@@ -31,6 +31,19 @@ def test_equals_the_plain_loop_for_any_shape(hidden, classes, samples, seed):
     assert float((ours - theirs).abs().max()) < 1e-10
 
 
+@pytest.mark.parametrize("chunk", [1, 1 << 12, 1 << 28])
+def test_all_neurons_at_once_give_the_same(chunk, monkeypatch):
+    """The route that a GPU takes, here on the CPU."""
+    import importlib
+
+    module = importlib.import_module("fedsac.importance")
+    monkeypatch.setattr(module, "_rises", module._rises_dense)
+    monkeypatch.setattr(module, "DENSE_BYTES", chunk)
+    network = plain.random_module((12, 9, 7, 4))
+    x, y = plain.random_data(60, 12, 4)
+    assert plain.worst(fedsac.importance(network, x, y), plain.importance(network, x, y)) < 1e-8
+
+
 def test_float32_agrees_with_float64():
     module = plain.random_module((30, 17, 13, 10))
     x, y = plain.random_data(300, 30, 10)

@@ -1,0 +1,98 @@
+"""Targets inside BCF, submodels that come near them, damped aggregation."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import fedsac
+from fedsac import Config
+from fedsac.aggregation import aggregate, damped
+from fedsac.methods.calibration import _smoothed
+from fedsac.methods.targets import targets
+
+contributions = st.lists(st.floats(0.1, 0.6), min_size=2, max_size=8).map(np.array)
+
+
+def rewards(c, best, error, room, ties=True):
+    goal = targets(c, best, error, room, ties=ties)
+    return np.where(np.isinf(goal), best, goal)
+
+
+@settings(deadline=None)
+@given(contributions, st.floats(0.05, 0.3), st.floats(0, 0.02), st.floats(0.1, 3), st.booleans())
+def test_targets_are_inside_bcf(c, above, error, room, ties):
+    assume(error > 1e-6)
+    best = c.max() + above
+    assert fedsac.bcf(c, rewards(c, best, error, room, ties)).all()
+
+
+@settings(deadline=None)
+@given(contributions, st.floats(0.05, 0.3))
+def test_without_noise_and_ties_they_reach_the_limit(c, above):
+    assume(np.ptp(c) > 0.02)
+    best = c.max() + above
+    reached = fedsac.gamma(c, rewards(c, best, 0.0, 0.0, ties=False))
+    assert reached == pytest.approx(fedsac.gamma_limit(c, best), abs=0.5)
+
+
+@settings(deadline=None)
+@given(contributions, st.floats(0.05, 0.3), st.floats(0.001, 0.01))
+def test_ties_at_the_top_never_cost_correlation(c, above, error):
+    assume(np.ptp(c) > 0.02)
+    best = c.max() + above
+    alone, shared = (fedsac.gamma(c, rewards(c, best, error, 1.0, ties)) or -100 for ties in (False, True))
+    assert shared >= alone - 1e-6
+
+
+def test_equal_contributors_get_equal_targets():
+    goal = targets(np.array([0.2, 0.3, 0.3, 0.4, 0.4]), 0.6, 0.005, 1.0)
+    assert goal[1] == goal[2] and goal[3] == goal[4] == np.inf
+
+
+def test_a_model_no_better_than_its_clients_is_given_to_all_of_those():
+    assert np.isinf(targets(np.array([0.1, 0.5, 0.6]), 0.4, 0.01, 1.0)[1:]).all()
+
+
+def test_damping_by_hand():
+    models = torch.tensor([[4.0, 4.0, 1.0], [8.0, 0.0, 1.0]])
+    held = torch.tensor([[True, True, False], [True, False, False]])
+    previous = torch.tensor([2.0, 2.0, 7.0])
+    # Two hold the first: (2 + 6) / 2 = 4 more. One holds the second: 2 / max(1, 2) = 1 more. Nobody holds the third.
+    assert damped(models, held, previous, least=2.0).tolist() == [6.0, 3.0, 7.0]
+    assert damped(models, held, previous, least=0.0).tolist() == aggregate(models, held, previous).tolist()
+
+
+def test_smoothing_leaves_the_whole_model_alone():
+    lengths, accuracy = np.array([1, 2, 3, 4, 5]), np.array([0.1, 0.3, 0.2, 0.4, 0.9])
+    assert _smoothed(lengths, accuracy, 1).tolist() == pytest.approx([0.2, 0.2, 0.3, 0.3, 0.9])
+    assert _smoothed(lengths, accuracy, 0).tolist() == accuracy.tolist()
+
+
+def test_calibrated_submodels_hold_bcf_on_validation_data_better_than_fedsacs():
+    config = Config(data="digits", scene="cla", rounds=30, clients=6, hidden=(60, 40))
+    shares = {}
+    for method in ("fedsac", "fedsac-plus"):
+        result = fedsac.run(config.replace(method=method))
+        last = result.last["rewards_validation"]
+        shares[method] = fedsac.bcf(result.contributions.validation, last).mean()
+    assert shares["fedsac-plus"] > shares["fedsac"]
+
+
+def test_submodels_are_nested_prefixes():
+    result = fedsac.run(Config(rounds=4, clients=5, hidden=(30, 20), method="fedsac-plus", standalone_steps=40))
+    sizes = sorted(result.reward_models, key=lambda network: network.params.numel())
+    for small, large in pairwise(sizes):
+        assert all(a <= b for a, b in zip(small.layout.sizes, large.layout.sizes, strict=True))
+        assert set(small.params.tolist()) <= set(large.params.tolist())
+
+
+def test_each_part_is_an_option_of_fedsac():
+    base = Config(rounds=3, clients=4, hidden=(20, 15), local_steps=5, standalone_steps=20)
+    plain = fedsac.run(base)
+    for options in ({"damping": 1.0}, {"server_steps": 3}, {"calibrated": True}):
+        other = fedsac.run(base.replace(options=options))
+        assert (other.global_model.params != plain.global_model.params).any(), options

@@ -1,0 +1,161 @@
+"""Comparisons: the same runs as one by one, resumable, written as JSON, CSV and a picture."""
+
+import csv
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedsac
+from fedsac import Config, FedsacError
+from fedsac.cli import main
+from fedsac.compare import COLUMNS, compare, methods_named, resume_compare, rows
+from fedsac.federation import Watcher
+from fedsac.methods import METHODS
+from tests.test_store import contents
+
+SMALL = Config(rounds=4, clients=4, hidden=(16, 12), local_steps=4, standalone_steps=12, eval_every=2)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("compare") / "out"
+    compare(SMALL, ["fedavg", "cgsv", "fedsac"], 2, out)
+    return out
+
+
+def test_runs_are_those_of_fedsac_run(finished):
+    for method, seed in (("fedsac", 1), ("cgsv", 0)):
+        alone = fedsac.run(SMALL.replace(method=method, seed=seed))
+        summary = json.loads((finished / f"{method}-seed{seed}" / "summary.json").read_text())
+        assert summary["contributions"] == list(alone.contributions.validation)
+        assert summary["rewards"] == pytest.approx(list(alone.rewards), abs=0.01)
+
+
+def test_rows_are_the_numbers_of_the_runs(finished):
+    whole = json.loads((finished / "results.json").read_text())
+    row = next(r for r in whole["rows"] if (r["method"], r["label"]) == ("fedsac", "last"))
+    for k, seed in enumerate((0, 1)):
+        summary = json.loads((finished / f"fedsac-seed{seed}" / "summary.json").read_text())
+        c, theta = np.array(summary["contributions_test"]), np.array(summary["rewards"])
+        assert row["gamma"][k] == pytest.approx(100 * np.corrcoef(c, theta)[0, 1])
+        assert row["gain"][k] == pytest.approx((theta - c).mean())
+        assert row["losers"][k] == (theta <= c).sum()
+        assert row["max"][k] == theta.max()
+        assert row["megabytes"][k] == pytest.approx(summary["bytes_per_round"]["down"] / 1e6)
+
+
+def test_the_csv_has_means_and_deviations(finished):
+    with (finished / "results.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == 3 * 3
+    raw = json.loads((finished / "results.json").read_text())["rows"]
+    for line, row in zip(table, raw, strict=True):
+        assert (line["method"], line["label"]) == (row["method"], row["label"])
+        assert float(line["max"]) == pytest.approx(np.mean(row["max"]), rel=1e-5)
+        assert float(line["max_deviation"]) == pytest.approx(np.std(row["max"], ddof=1), rel=1e-4, abs=1e-9)
+
+
+def test_the_picture_has_a_point_and_a_name_for_each_method(finished):
+    root = ElementTree.parse(finished / "fairness-accuracy.svg").getroot()
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
+    raw = json.loads((finished / "results.json").read_text())["rows"]
+    drawn = [r["method"] for r in raw if r["label"] == "last" and any(g is not None for g in r["gamma"])]
+    assert drawn
+    for method in drawn:
+        assert method in texts
+        assert any(title and title.startswith(f"{method}: best reward") for title in titles)
+
+
+def test_an_interrupted_comparison_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedsac.compare.PACE", 0.0)  # a commit after every round, so that there is something to lose
+
+    class Stop(Watcher):
+        def __init__(self):
+            self.rounds = 0
+
+        def round(self, record, rounds):
+            self.rounds += 1
+            if self.rounds == 14:  # in the middle of the third round of six runs
+                raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        compare(SMALL, ["fedavg", "cgsv", "fedsac"], 2, out, Stop())
+    resume_compare(out)
+
+    def lasting(folder):  # which checkpoints there are depends on the clock
+        return {name: content for name, content in contents(folder).items() if "checkpoints/" not in name}
+
+    assert lasting(out) == lasting(finished)
+
+
+def test_a_commit_may_wait(tmp_path):
+    """With a long pace only the start and the end are committed, and the log is whole all the same."""
+    fedsac.run_together([SMALL], [tmp_path / "run"], pace=1000.0)
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == ["round-000000.safetensors", "round-000004.safetensors"]
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 4
+
+
+def test_clients_stand_alone_once_for_all_methods(tmp_path):
+    from fedsac import contribution
+
+    seen = []
+    original = contribution.train
+
+    def counting(jobs):
+        seen.append(sum(len(job.clients.names) for job in jobs))
+        return original(jobs)
+
+    contribution.train = counting
+    try:
+        fedsac.run_together([SMALL.replace(method=m, rounds=1) for m in ("fedavg", "fedsac", "iafl")])
+    finally:
+        contribution.train = original
+    assert set(seen) == {4}
+
+
+def test_names_of_methods():
+    assert methods_named("all") == list(METHODS)
+    assert methods_named("fedsac, fedavg") == ["fedsac", "fedavg"]
+    for text, says in (("", "at least one"), ("fedsac,fedsac", "named twice")):
+        with pytest.raises(FedsacError, match=says):
+            methods_named(text)
+
+
+def test_rows_without_a_gamma_have_none(finished):
+    result = fedsac.run(SMALL.replace(rounds=1))
+    table = rows([result])
+    assert {row.label for row in table} == {"last", "selected", "best"}
+    assert all(set(row.values) == {column[0] for column in COLUMNS} for row in table)
+    assert table[0].deviation("max") is None  # of one seed
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    settings = ["--rounds", "4", "--clients", "3", "--hidden", "12", "--local-steps", "2", "--standalone-steps", "4"]
+    assert main(["compare", *settings, "--methods", "fedavg,fedsac-plus", "--seeds", "2", "--out", "here"]) == 0
+    out, err = capsys.readouterr()
+    assert "fedsac-plus" in out and "results.csv" in out
+    assert "to go" in err
+    assert main(["compare", *settings, "--out", "here"]) == 2
+    assert "here is there already; go on with --resume here" in capsys.readouterr().err
+    assert main(["compare", "--resume", "here", "--show", "best"]) == 0
+    assert main(["compare", "--resume", "nowhere"]) == 2
+    assert main(["compare", "--methods", "fedsac,nothing", "--out", "there"]) == 2
+    assert "no method 'nothing'" in capsys.readouterr().err
+    assert not Path("there").exists()
+
+
+def test_methods_are_listed_with_their_citations(capsys):
+    assert main(["methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(METHODS)
+    assert any("KDD 2024" in line and line.startswith("fedsac ") for line in lines)
+    assert main(["methods", "cgsv"]) == 0
+    out = capsys.readouterr().out
+    assert "NeurIPS 2021" in out and "--set beta=1.0" in out
