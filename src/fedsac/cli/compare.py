@@ -12,6 +12,7 @@ from fedsac.config import Config
 from fedsac.errors import FedsacError
 from fedsac.federation import Watcher
 
+EVAL_EVERY = 10
 SHOWN = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "max", "mean", "min", "gain", "losers", "global", "megabytes")
 
 
@@ -19,7 +20,8 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "compare",
         help="several methods and seeds on one scene, side by side",
-        description="Run several methods and seeds on one scene side by side, and print them as one table.",
+        description="Run several methods and seeds on one scene side by side, and print them as one table. Runs are "
+        f"evaluated every {EVAL_EVERY} rounds, unless --eval-every says otherwise.",
         allow_abbrev=False,
     )
     add_settings(command, without=("method", "options"))
@@ -45,6 +47,8 @@ def do(chosen: argparse.Namespace) -> None:
             if chosen.resume is not None:
                 table = resume_compare(chosen.resume, screen)
             else:
+                # Every run evaluated after every round would take longer than the training.
+                chosen.eval_every = getattr(chosen, "eval_every", EVAL_EVERY)
                 config, names = configured(chosen), methods_named(chosen.methods)
                 screen.runs = len(names) * chosen.seeds
                 screen.every = config.eval_every
