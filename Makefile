@@ -22,8 +22,9 @@ setup: $(READY) ## the virtual environment and everything the project needs
 run: $(READY) ## ten unequal clients train together on the embedded digits: who contributed, who was paid
 	$(BIN)/fedsac run
 
+# One thread: the fast tests' models are so small that threads would only wait for each other.
 test: lint ## the checks and the fast tests (under 10 minutes on 2 cores)
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest
 
 test-slow: $(READY) ## kills, real processes, real data (at most 40 minutes)
 	$(BIN)/pytest -m slow

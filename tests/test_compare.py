@@ -138,7 +138,8 @@ def test_rows_without_a_gamma_have_none(finished):
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     settings = ["--rounds", "4", "--clients", "3", "--hidden", "12", "--local-steps", "2", "--standalone-steps", "4"]
-    assert main(["compare", *settings, "--methods", "fedavg,fedsac-plus", "--seeds", "2", "--out", "here"]) == 0
+    named = ["--methods", "fedavg,fedsac-plus", "--seeds", "2", "--eval-every", "2"]
+    assert main(["compare", *settings, *named, "--out", "here"]) == 0
     out, err = capsys.readouterr()
     assert "fedsac-plus" in out and "results.csv" in out
     assert "to go" in err
