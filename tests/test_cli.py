@@ -77,6 +77,7 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(capsys):
         (["run", "--rounds", "many"], "argument --rounds: invalid int value: 'many'"),
         (["run", "--round", "3"], "unrecognized arguments: --round 3"),
         (["run", "--hidden", "10,x"], "argument --hidden"),
+        (["run", "--scene", "pow:"], "no scene 'pow:'"),
         (["run", "--scene", "pov"], "no scene 'pov'; there are pow"),
         (["run", "--method", "fedsad"], "no method 'fedsad'"),
         (["run", "--data", "digit"], "digits"),
@@ -154,6 +155,28 @@ def test_predict_refuses_data_of_another_shape(capsys):
     capsys.readouterr()
     assert main(["predict", "run/global.safetensors", "own.csv"]) == 2
     assert "the model takes 64 features, the data has 3" in capsys.readouterr().err
+
+
+def test_nothing_is_written_over_what_is_read(capsys):
+    assert main(["run", *QUICK, "--out", "run"]) == 0
+    model = "run/rewards/client-01.safetensors"
+    np.savez("mine.npz", x=np.zeros((3, 64), np.uint8))
+    before = Path(model).read_bytes(), Path("mine.npz").read_bytes()
+    assert main(["predict", model, "mine.npz", "--out", "mine.npz"]) == 2
+    assert main(["export", model, "--out", model]) == 2
+    assert (Path(model).read_bytes(), Path("mine.npz").read_bytes()) == before
+    assert capsys.readouterr().err.count("is what is read; name another file") == 2
+
+
+def test_names_are_not_markup(capsys):
+    Path("silos").mkdir()
+    rng = np.random.default_rng(0)
+    for name in ("[red]", "a:smile:b", "validation"):
+        np.savez(f"silos/{name}.npz", x=rng.normal(size=(40, 3)), y=rng.integers(2, size=40))
+    settings = ["--rounds", "1", "--hidden", "4", "--local-steps", "1", "--standalone-steps", "2"]
+    assert main(["run", "--data", "silos", *settings, "--out", "x[/b]"]) == 0
+    out = capsys.readouterr().out
+    assert "[red]" in out and "a:smile:b" in out and "x[/b]" in out
 
 
 def test_predict_refuses_what_is_no_model(capsys):

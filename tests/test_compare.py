@@ -93,6 +93,23 @@ def test_an_interrupted_comparison_ends_with_the_same_bytes(finished, tmp_path, 
     assert lasting(out) == lasting(finished)
 
 
+def test_a_comparison_killed_before_its_first_run_began(finished, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "compare.json").write_bytes((finished / "compare.json").read_bytes())
+    resume_compare(out)
+    assert (out / "results.json").read_bytes() == (finished / "results.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"format_version": 1, "runs": {}}', '{"format_version": 1, "runs": 3}', "x"]
+)
+def test_a_list_of_runs_that_is_none(content, tmp_path):
+    (tmp_path / "compare.json").write_text(content)
+    with pytest.raises(FedsacError, match="not a comparison that was begun"):
+        resume_compare(tmp_path)
+
+
 def test_a_commit_may_wait(tmp_path):
     """With a long pace only the start and the end are committed, and the log is whole all the same."""
     fedsac.run_together([SMALL], [tmp_path / "run"], pace=1000.0)

@@ -82,6 +82,10 @@ def test_no_rewards_inside_bcf_exceed_the_limit(pairs, above):
     assert (fedsac.gamma(c, theta) or -100) <= limit + 1e-3
 
 
+def test_gamma_limit_of_contributions_that_lie_close():
+    assert fedsac.gamma_limit([0.1, 0.1001, 0.1002], 0.9) == pytest.approx(100, abs=1e-3)
+
+
 def test_gamma_limit_does_not_exist_where_nothing_is_inside_bcf():
     assert fedsac.gamma_limit([0.3, 0.5], 0.5) is None
     assert fedsac.gamma_limit([0.3, 0.3], 0.5) is None

@@ -153,6 +153,29 @@ def test_a_client_that_diverges_is_named_and_set_aside(tmp_path):
     assert any("round 1: wild diverged" in text for text in notes.said)
 
 
+def test_a_clients_outlier_stays_its_own(tmp_path):
+    """A batch of a small client is filled up with rows that do not count; they must not be another's infinity."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 4))
+    y = (x[:, 0] > 0).astype(int)
+    x[0, 0] = 1e39  # the first row of all, in the silo that comes first
+    for name, rows in {
+        "a": slice(0, 60),
+        "b": slice(60, 65),
+        "c": slice(65, 125),
+        "validation": slice(125, 200),
+    }.items():
+        np.savez(tmp_path / f"{name}.npz", x=x[rows], y=y[rows])
+    result = fedsac.run(Config(data=str(tmp_path), rounds=2, hidden=(8,), standalone_steps=10))
+    assert result.contributions.diverged == ("a",)
+    assert all(record["answered"] == ["b", "c"] for record in result.records)
+
+
+def test_a_copy_that_diverges_in_its_extra_epoch_stays_what_it_was():
+    result = fedsac.run(SMALL.replace(method="fedavg", lr=1e4, standalone_steps=1, local_steps=1, hidden=(16,)))
+    assert all(network.params.isfinite().all() for network in result.reward_models)
+
+
 def test_everybody_diverging_is_an_error():
     with pytest.raises(FedsacError, match=r"every client's standalone training diverged.*lower --lr"):
         fedsac.run(SMALL.replace(lr=1e30))

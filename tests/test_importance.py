@@ -64,6 +64,23 @@ def test_shares_without_a_positive_value_are_equal():
     assert fedsac.shares(torch.tensor([-1.0, -2.0, 0.0, -0.5])).tolist() == [25.0] * 4
 
 
+@pytest.mark.parametrize(("n", "label"), [(5, 3), (5, -1), (0, 0)])
+def test_labels_the_model_does_not_have_are_refused(n, label):
+    with pytest.raises(fedsac.FedsacError, match=r"each in 0\.\.2"):
+        fedsac.importance(plain.random_module((4, 3, 3)), torch.zeros(n, 4).double(), torch.full((n,), label))
+
+
+def test_layers_that_do_not_fit_are_refused():
+    network = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(5, 2))
+    with pytest.raises(fedsac.FedsacError, match="do not fit together"):
+        fedsac.importance(network, torch.zeros(1, 4), torch.zeros(1, dtype=torch.long))
+
+
+def test_importance_that_is_no_number_allocates_nothing():
+    with pytest.raises(fedsac.FedsacError, match="importance is not a number"):
+        fedsac.allocate(torch.tensor([float("nan"), 1.0]), [50.0, 100.0])
+
+
 def test_a_module_of_another_kind_is_refused():
     with pytest.raises(fedsac.FedsacError, match="Linear, ReLU"):
         fedsac.importance(torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)), torch.zeros(1, 1), torch.zeros(1))

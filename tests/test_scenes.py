@@ -102,7 +102,13 @@ def test_a_dirichlet_without_its_number(scene):
         parse(scene)
 
 
-@pytest.mark.parametrize("scene", ["", "POW", "pow:1", "silo"])
+def test_one_scene_has_one_spelling():
+    from fedsac import Config
+
+    assert {Config(scene=text).scene for text in ("dir:1", "dir:1.0", "dir:1.00")} == {"dir:1.0"}
+
+
+@pytest.mark.parametrize("scene", ["", "POW", "pow:1", "pow:", "silo"])
 def test_an_unknown_scene_lists_the_known_ones(scene):
     with pytest.raises(FedsacError, match="there are pow, cla"):
         parse(scene)

@@ -184,8 +184,17 @@ def test_other_data_than_the_run_began_with_is_refused(tmp_path):
     np.savez(own, x=rng.normal(size=(300, 4)), y=rng.integers(2, size=300))
     fedsac.run(SMALL.replace(data=str(own)), tmp_path / "run")
     np.savez(own, x=rng.normal(size=(300, 4)), y=rng.integers(2, size=300))
-    with pytest.raises(FedsacError, match="the data is not what this run began with"):
+    with pytest.raises(FedsacError, match="the data or the settings are not what this run began with"):
         fedsac.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("change", [("lr = 0.05", "lr = 0.5"), ("rounds = 4", "rounds = 6"), ("[16, 12]", "[16, 13]")])
+def test_other_settings_than_the_run_began_with_are_refused(change, copied):
+    path = copied / "config.toml"
+    assert change[0] in path.read_text()
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(FedsacError, match="the data or the settings are not what this run began with"):
+        fedsac.resume(copied)
 
 
 def test_starting_over_is_refused_unless_asked(copied, finished):
@@ -193,19 +202,18 @@ def test_starting_over_is_refused_unless_asked(copied, finished):
         fedsac.run(SMALL, copied)
     assert contents(copied) == contents(finished)
     (copied / "my notes.txt").write_text("keep me")
+    (copied / "rewards" / "mine.txt").write_text("keep me")
     fedsac.run(SMALL.replace(rounds=2), copied, overwrite=True)
     assert len((copied / "rounds.jsonl").read_text().splitlines()) == 2
-    assert (copied / "my notes.txt").read_text() == "keep me"
+    assert (copied / "my notes.txt").read_text() == (copied / "rewards" / "mine.txt").read_text() == "keep me"
 
 
-@pytest.mark.parametrize("left", [[], ["README.md"], ["config.toml.part"], ["config.toml"], ["checkpoints"]])
+@pytest.mark.parametrize("left", [[], ["config.toml.part"], ["config.toml"]])
 def test_a_folder_whose_making_was_cut_short_can_be_used(left, finished, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     for name in left:
-        if name == "checkpoints":
-            (folder / name).mkdir()
-        elif name == "config.toml":
+        if name == "config.toml":
             (folder / name).write_bytes((finished / name).read_bytes())
         else:
             (folder / name).write_text("half")
@@ -222,6 +230,23 @@ def test_a_folder_of_something_else_is_never_touched(overwrite, tmp_path):
     with pytest.raises(FedsacError, match="holds other files than a run's"):
         fedsac.run(SMALL, tmp_path, overwrite=overwrite)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("name", ["README.md", "config.toml", "checkpoints/best.pt", "rewards/notes.txt"])
+def test_files_that_are_only_named_like_ours_are_not_ours(name, overwrite, tmp_path):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    with pytest.raises(FedsacError, match="holds other files than a run's"):
+        fedsac.run(SMALL, tmp_path, overwrite=overwrite)
+    assert path.read_text() == "mine"
+
+
+def test_a_folder_named_like_a_data_set_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    assert fedsac.run(SMALL, "run").config.data == "digits"
 
 
 def test_a_file_in_the_way(tmp_path):

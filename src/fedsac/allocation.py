@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedsac.errors import FedsacError
 from fedsac.importance import shares
 
 TOLERANCE = 1e-3  # of 100: so that shares that add up to r_i but for rounding count as r_i
@@ -31,6 +32,8 @@ def allocate(importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor
     >>> [row.nonzero().squeeze(1).tolist() for row in mask]
     [[0, 3, 4], [0, 1, 2, 3, 4]]
     """
+    if not importance.isfinite().all():
+        raise FedsacError("importance is not a number: the model's loss on validation data overflows; lower --lr")
     r = torch.as_tensor(reputation, dtype=torch.float64, device=importance.device)
     order = importance.double().argsort(stable=True)
     earned = shares(importance)[order].cumsum(0)

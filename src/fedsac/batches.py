@@ -25,6 +25,7 @@ def stacked(
     picked = np.zeros((longest, len(rows), batch), dtype=np.int64)
     weight = np.zeros((longest, len(rows), batch))
     for i, (own, count, rng) in enumerate(zip(rows, steps, rngs, strict=True)):
+        picked[:, i] = own[0]  # what fills up is the client's own: even at weight 0 another's infinity would spread
         positions = draw(len(own), count, batch, rng)
         size = positions.shape[1]
         picked[:count, i, :size] = own[positions]

@@ -6,14 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedsac.config import FORMAT_VERSION, Config, check_version
+from fedsac.config import FORMAT_VERSION, Config, check_version, settings_in
 from fedsac.errors import FedsacError
 from fedsac.federation import Watcher, resume_together, run_together
-from fedsac.methods import METHODS
+from fedsac.methods import METHODS, make
 from fedsac.result import LABELS, Result, chosen
 from fedsac.store import write_atomic
 
@@ -72,44 +71,34 @@ def compare(base: Config, methods: Sequence[str], seeds: int, out: Path, watcher
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FedsacError(f"{out} is there already; go on with --resume {out}, or name another folder")
     configs = [base.replace(method=method, seed=base.seed + k) for method in methods for k in range(seeds)]
-    folders = [f"{config.method.replace(':', '-')}-seed{config.seed}" for config in configs]
-    results = run_together(configs, [out / name for name in folders], _Listed(watcher, out, folders), pace=PACE)
-    return _written(results, out)
+    for config in configs:
+        make(config)  # an unknown method is an error before anything is written
+    folders = {f"{config.method.replace(':', '-')}-seed{config.seed}": config.toml() for config in configs}
+    listed = json.dumps({"format_version": FORMAT_VERSION, "runs": folders}, indent=2) + "\n"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomic(out / LIST, listed.encode())
+    except OSError as error:
+        raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
+    return _written(run_together(configs, [out / name for name in folders], watcher, pace=PACE), out)
 
 
 def resume_compare(out: Path, watcher: Watcher | None = None) -> list[Row]:
     """Go on with an interrupted comparison."""
     try:
         listed = json.loads((out / LIST).read_text())
-    except (OSError, ValueError):
+        version, runs = listed["format_version"], dict(listed["runs"])
+        if not runs:
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError):
         raise FedsacError(f"{out} is not a comparison that was begun (it has no sound {LIST})") from None
-    check_version(listed["format_version"], out / LIST)
-    return _written(resume_together([out / name for name in listed["runs"]], watcher, pace=PACE), out)
-
-
-class _Listed(Watcher):
-    """Writes the list of runs as soon as all their folders are there, and passes on what it is told."""
-
-    def __init__(self, watcher: Watcher | None, out: Path, folders: list[str]) -> None:
-        self._watcher, self._out, self._folders = watcher or Watcher(), out, folders
-        self._done = False
-
-    def _list(self) -> None:
-        if not self._done:
-            self._done = True
-            content = {"format_version": FORMAT_VERSION, "runs": self._folders}
-            write_atomic(self._out / LIST, (json.dumps(content, indent=2) + "\n").encode())
-
-    def alone(self, step: int, steps: int) -> None:
-        self._list()
-        self._watcher.alone(step, steps)
-
-    def round(self, record: dict[str, Any], rounds: int) -> None:
-        self._list()
-        self._watcher.round(record, rounds)
-
-    def note(self, text: str) -> None:
-        self._watcher.note(text)
+    check_version(version, out / LIST)
+    for name, settings in runs.items():
+        if not (out / name / "config.toml").exists():  # killed before this run had its folder
+            config = Config(**settings_in(settings, out / LIST))
+            (out / name).mkdir(exist_ok=True)
+            write_atomic(out / name / "config.toml", config.toml().encode())
+    return _written(resume_together([out / name for name in runs], watcher, pace=PACE), out)
 
 
 def rows(results: Sequence[Result]) -> list[Row]:

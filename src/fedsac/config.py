@@ -83,7 +83,9 @@ class Config:
         if self.scene is not None and self.scene != "silos":
             if not isinstance(self.scene, str):
                 raise FedsacError(f"scene must be a text, not {self.scene!r}")
-            parse_scene(self.scene)
+            name, alpha = parse_scene(self.scene)
+            # One spelling for one scene: dir:1 and dir:1.0 must not deal differently.
+            object.__setattr__(self, "scene", name if alpha is None else f"{name}:{alpha!r}")
 
     def _whole(self, name: str, least: int) -> None:
         value = getattr(self, name)
@@ -137,12 +139,19 @@ def known(settings: dict[str, Any], what: str) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, checked for unknown keys and for a format newer than this program's."""
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise FedsacError(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise FedsacError(f"{path}: cannot be read ({error})") from None
-    except tomllib.TOMLDecodeError as error:
+    return settings_in(text, path)
+
+
+def settings_in(text: str, path: Path) -> dict[str, Any]:
+    """The settings in a TOML text that comes from `path`."""
+    try:
+        settings = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise FedsacError(f"{path}: not a TOML file: {error}") from None
     check_version(settings.pop("format_version", FORMAT_VERSION), path)
     try:

@@ -79,7 +79,8 @@ def gamma_limit(contributions: Values, best_reward: float) -> float | None:
         centred = c - c.mean()
         return 100 * (theta @ centred) / np.sqrt((theta**2).sum(1) * (centred @ centred))
 
-    slopes = np.concatenate([[0], np.geomspace(1e-3, 1e3, 60)])
+    steep = (best_reward - c.min()) / np.ptp(c)  # the slope of the line from the least contribution to the best reward
+    slopes = np.concatenate([[0], steep * np.geomspace(1e-4, 1e2, 60)])
     for _ in range(6):
         scores = gammas(slopes)
         peak = int(np.argmax(scores))

@@ -274,8 +274,8 @@ def _taken_up(prepared: Prepared, folder: Folder, watcher: Watcher, pace: float)
         checkpoint, records = found
         if checkpoint.fingerprint != prepared.fingerprint:
             raise FedsacError(
-                f"{folder.path}: the data is not what this run began with (it has changed, or another copy was found); "
-                "bring back the old data or start a new run"
+                f"{folder.path}: the data or the settings are not what this run began with; bring them back, or start "
+                "a new run"
             )
         running.contributions = checkpoint.contributions
         device = prepared.initial.device

@@ -9,6 +9,7 @@ is computed again: for the last hidden layer that is the logits alone. A sample 
 import torch
 from torch import Tensor, nn
 
+from fedsac.errors import FedsacError
 from fedsac.models.network import Network, as_network
 
 DENSE_BYTES = 256 << 20  # of a chunk's intermediate values on a GPU
@@ -26,6 +27,9 @@ def importance(model: Network | nn.Module, x: Tensor, y: Tensor) -> Tensor:
     [0.3799, 0.0]
     """
     network = as_network(model)
+    x, classes = x.flatten(1), network.layout.sizes[-1]
+    if not len(y) or len(x) != len(y) or int(y.min()) < 0 or int(y.max()) >= classes:
+        raise FedsacError(f"importance needs as many labels as samples, at least one, each in 0..{classes - 1}")
     layers = _padded(network)
     activations, inputs = [], [torch.addmm(layers[0][1], x, layers[0][0])]
     for weight, bias in layers[1:]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedsac import methods
 from fedsac.config import Config
-from fedsac.data.sets import DataSet, load
+from fedsac.data.sets import NAMES, DataSet, load
 from fedsac.data.split import Split, split
 from fedsac.engines.local import Clients
 from fedsac.errors import FedsacError
@@ -34,7 +34,7 @@ METHODS_OWN = (
 
 @dataclass(frozen=True)
 class Prepared:
-    """One run, ready to start. `config` has every default filled in; `fingerprint` tells this data from any other."""
+    """One run, ready to start. `config` has every default filled in."""
 
     config: Config
     split: Split
@@ -42,7 +42,16 @@ class Prepared:
     validation: Samples
     test: Samples
     initial: Tensor
-    fingerprint: str
+    data_hash: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the data and of every setting that results depend on."""
+        elsewhere = {"data": "-", "data_dir": None, "threads": None, "device": "cpu"}
+        return (
+            hashlib.blake2b(self.config.replace(**elsewhere).toml().encode(), digest_size=8).hexdigest()
+            + self.data_hash
+        )
 
     @property
     def layout(self) -> Layout:
@@ -125,7 +134,7 @@ def _settled(config: Config, data: DataSet) -> Config:
         device=device,
         threads=config.threads or torch.get_num_threads(),
         # Absolute, so that a run can be resumed from any folder.
-        data=str(named.resolve()) if named.suffix or named.is_dir() else config.data,
+        data=config.data if config.data in NAMES else str(named.resolve()),
         data_dir=None if config.data_dir is None else str(Path(config.data_dir).resolve()),
     )
 
@@ -174,13 +183,14 @@ def _placed(config: Config, dealt: Split, pools: dict[int, tuple[Tensor, Tensor]
         validation=Samples(inputs(data.x[dealt.validation]), put(data.y[dealt.validation]), *normal),
         test=Samples(inputs(dealt.x_test), put(dealt.y_test), *normal),
         initial=initial(layout, config.seed, dtype).to(device),
-        fingerprint=_fingerprint(dealt),
+        data_hash=_data_hash(dealt),
     )
 
 
-def _fingerprint(dealt: Split) -> str:
+def _data_hash(dealt: Split) -> str:
     digest = hashlib.blake2b(digest_size=16)
     data = dealt.data
+    digest.update(repr((dealt.clients, data.classes, data.features)).encode())
     for array in (data.x, data.y, dealt.x_test, dealt.y_test, dealt.validation, *dealt.rows):
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).data)

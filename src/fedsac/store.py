@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -32,8 +31,10 @@ from fedsac.models.network import Network
 from fedsac.result import Result
 
 KEPT = 2  # checkpoints: the newest, and one to fall back on
-OURS = ("README.md", "config.toml", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors")
-OUR_FOLDERS = ("checkpoints", "rewards")
+OURS = (
+    *("README.md", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors"),
+    *("checkpoints/round-*.safetensors", "checkpoints/round-*.part", "rewards/*.safetensors", "rewards/*.part"),
+)
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,10 @@ class Folder:
             return
         if not path.is_dir():
             raise FedsacError(f"{path} is a file; name a folder for the run")
-        if not any(path.iterdir()):
+        # The config is the first thing written: a run that was killed before that leaves at most a part of it.
+        if all(entry.name == "config.toml.part" for entry in path.iterdir()):
             return
-        if not (path / "config.toml").exists():
-            # A run that was killed while it made its folder leaves a few of our names and nothing else.
-            if all(p.name.removesuffix(".part") in (*OURS, *OUR_FOLDERS) for p in path.iterdir()):
-                return
+        if not _is_run(path):
             raise FedsacError(f"{path} holds other files than a run's; name another folder")
         if not overwrite:
             raise FedsacError(
@@ -90,11 +89,8 @@ class Folder:
             raise FedsacError(f"{path}: cannot make a folder there ({error.strerror}); name another") from None
         folder = cls(path, config)
         try:
-            for name in OUR_FOLDERS:
-                shutil.rmtree(path / name, ignore_errors=True)
-            for name in OURS:
-                if name != "config.toml":  # replaced, not removed: at every instant the folder is some run's
-                    (path / name).unlink(missing_ok=True)
+            for old in (file for pattern in OURS for file in path.glob(pattern)):
+                old.unlink(missing_ok=True)  # the config is replaced, not removed: the folder always is some run's
             folder._write("config.toml", config.toml().encode())
             folder._furnish()
         except BaseException:
@@ -105,8 +101,10 @@ class Folder:
     @classmethod
     def open(cls, path: Path) -> "Folder":
         """The folder of a run that was begun."""
-        if not (path / "config.toml").is_file():
-            raise FedsacError(f"{path} is not a run's folder (it has no config.toml); begin one with fedsac run")
+        if not _is_run(path):
+            raise FedsacError(
+                f"{path} is not a run's folder (it has no config.toml of ours); begin one with fedsac run"
+            )
         folder = cls(path, Config(**read(path / "config.toml")))
         try:
             folder._furnish()
@@ -201,11 +199,20 @@ class Folder:
         try:
             action()
         except OSError as error:
-            why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            why, mend = ("the disk is full", "make room") if full else (error.strerror, "put that right")
             raise FedsacError(
-                f"{self.path / name}: cannot be written: {why}; what was committed is safe: make room and go on with "
+                f"{self.path / name}: cannot be written: {why}; what was committed is safe: {mend} and go on with "
                 f"fedsac run --resume {self.path}"
             ) from None
+
+
+def _is_run(path: Path) -> bool:
+    """Is there a config of a run's, and not somebody else's file of that name?"""
+    try:
+        return (path / "config.toml").read_bytes().startswith(b"format_version")
+    except OSError:
+        return False
 
 
 def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:

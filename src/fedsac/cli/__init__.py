@@ -41,11 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FedsacError as error:
         print(f"fedsac: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except (OSError, MemoryError, OverflowError) as error:
+        if isinstance(error, BrokenPipeError):
+            # The reader went away (`| head`): stop quietly, and keep Python from complaining when it closes stdout.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141
+        print(f"fedsac: {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("fedsac: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader went away (`| head`): stop quietly, and keep Python from complaining when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     return 0

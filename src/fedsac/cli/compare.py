@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fedsac.cli.run import RUNS, add_settings, configured
+from fedsac.cli.run import RUNS, add_settings, configured, only_resume
 from fedsac.config import Config
 from fedsac.errors import FedsacError
 from fedsac.federation import Watcher
@@ -45,6 +45,7 @@ def do(chosen: argparse.Namespace) -> None:
     try:
         with screen.screen:
             if chosen.resume is not None:
+                only_resume(chosen, ("out",))
                 table = resume_compare(chosen.resume, screen)
             else:
                 # Every run evaluated after every round would take longer than the training.
@@ -97,6 +98,7 @@ def _duration(seconds: float) -> str:
 def show(table: list[Any], label: str) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from fedsac.compare import COLUMNS
 
@@ -117,9 +119,12 @@ def show(table: list[Any], label: str) -> None:
             text = "-" if mean is None else f"{mean:.{digits}f}"
             if deviation is not None and key in ("gamma", "max"):
                 text += f" ±{deviation:.{digits}f}"
-            cells.append(f"[bold]{text}[/bold]" if mean is not None and mean == best[key] else text)
+            cells.append(Text(text, style="bold" if mean is not None and mean == best[key] else ""))
         view.add_row(row.method, *cells)
-    Console(highlight=False).print(view)
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:  # in a file or a pipe nothing needs to be squeezed
+        console = Console(highlight=False, markup=False, emoji=False, width=max(console.width, 160))
+    console.print(view)
 
 
 def show_methods(chosen: argparse.Namespace) -> None:

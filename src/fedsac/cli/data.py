@@ -39,7 +39,7 @@ def show(chosen: argparse.Namespace) -> None:
             entry.what,
             "not here: fedsac data fetch " + entry.name if entry.found is None else str(entry.found),
         )
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     console.print(table)
     console.print("Your own: a path to a .npz, .csv or .parquet file, or to a folder with one file per client.")
 

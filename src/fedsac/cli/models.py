@@ -15,7 +15,9 @@ from fedsac.errors import FedsacError
 def add(commands: Any) -> None:
     predict = commands.add_parser("predict", help="classify data with a model of a run", allow_abbrev=False)
     predict.add_argument("model", type=Path, metavar="MODEL", help="a .safetensors file of a run")
-    predict.add_argument("data", metavar="DATA", help=".npz, .csv or .parquet; or a data set's name, for its test set")
+    predict.add_argument(
+        "data", metavar="DATA", help=".npz, .csv or .parquet; or a data set's name: its test set, or all of it"
+    )
     predict.add_argument("--out", type=Path, metavar="FILE.csv", help="where the predictions go [standard output]")
     predict.add_argument("--label", default="label", help="label column, if there is one: accuracy is then reported")
     predict.add_argument("--data-dir", type=Path, metavar="FOLDER")
@@ -30,6 +32,8 @@ def do_predict(chosen: argparse.Namespace) -> None:
     from fedsac.models.files import ModelFile
 
     model = ModelFile.load(chosen.model)
+    if chosen.out is not None:
+        _not_over(chosen.out, chosen.model, Path(chosen.data))
     x, labels = _inputs(model, chosen)
     probabilities = model.probabilities(x)
     best = probabilities.argmax(1)
@@ -52,6 +56,7 @@ def do_export(chosen: argparse.Namespace) -> None:
     from fedsac.models.onnx import pack
 
     out = chosen.out or chosen.model.with_suffix(".onnx")
+    _not_over(out, chosen.model)
     _write(out, pack(ModelFile.load(chosen.model)))
     print(f"{out}: takes rows of features as they stand in the data, gives class probabilities")
 
@@ -78,9 +83,17 @@ def _inputs(model: Any, chosen: argparse.Namespace) -> tuple[np.ndarray, list[st
     return x, [data.classes[k] for k in y]
 
 
+def _not_over(out: Path, *inputs: Path) -> None:
+    for path in inputs:
+        if out.exists() and path.exists() and out.samefile(path):
+            raise FedsacError(f"{out} is what is read; name another file for --out")
+
+
 def _write(path: Path, content: bytes) -> None:
     from fedsac.store import write_atomic
 
+    if path.exists() and not (path.is_file() and not path.is_symlink()):
+        raise FedsacError(f"{path} is not a plain file; name another")
     try:
         write_atomic(path, content)
     except OSError as error:

@@ -42,7 +42,7 @@ def add_settings(command: Any, without: tuple[str, ...] = ()) -> None:
         default = "" if option.default is None else f" [{_shown(option.default)}]"
         command.add_argument(
             "--" + option.name.replace("_", "-"),
-            type=_hidden if option.name == "hidden" else PARSERS[option.type],  # type: ignore[index]
+            type=whole_numbers if option.name == "hidden" else PARSERS[option.type],  # type: ignore[index]
             default=argparse.SUPPRESS,
             metavar=option.name.upper(),
             help=str(option.metadata["help"]) + default,
@@ -67,7 +67,7 @@ def do(chosen: argparse.Namespace) -> None:
     try:
         with screen:
             if chosen.resume is not None:
-                _only_resume(chosen)
+                only_resume(chosen, ("out", "overwrite"))
                 result = resume(chosen.resume, watcher=screen)
             else:
                 config = configured(chosen)
@@ -103,7 +103,7 @@ def configured(chosen: argparse.Namespace) -> Config:
 def fresh_folder(config: Config) -> Path:
     """runs/DATA-SCENE-METHOD-seedN, with a number behind it where that is taken."""
     data = Path(config.data).stem if Path(config.data).suffix else Path(config.data).name
-    scene = (config.scene or "pow").replace(":", "")
+    scene = "silos" if Path(config.data).is_dir() else (config.scene or "pow").replace(":", "")
     stem = f"{data}-{scene}-{config.method}-seed{config.seed}"
     return free(RUNS / stem.replace(":", "-"))
 
@@ -117,9 +117,10 @@ def free(path: Path) -> Path:
     return taken
 
 
-def _only_resume(chosen: argparse.Namespace) -> None:
+def only_resume(chosen: argparse.Namespace, others: tuple[str, ...]) -> None:
+    """Refuse settings beside --resume, which would otherwise be ignored."""
     extra = [f.name for f in fields(Config) if getattr(chosen, f.name, None) is not None]
-    extra += [name for name in ("config", "preset", "out", "overwrite") if getattr(chosen, name)]
+    extra += [name for name in ("config", "preset", *others) if getattr(chosen, name)]
     if extra:
         flag = "--" + extra[0].replace("_", "-")
         raise FedsacError(f"--resume takes every setting from the run's own folder; leave {flag} out")
@@ -132,7 +133,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _hidden(text: str) -> tuple[int, ...]:
+def whole_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 

@@ -13,7 +13,7 @@ EXPLAINED = {
 
 
 def show(result: Result, console: Console | None = None) -> None:
-    console = console or Console(highlight=False)
+    console = console or Console(highlight=False, markup=False, emoji=False)
     config = result.config
     clients = Table(
         title=f"{config.method} on {config.data}, {config.scene}: round {config.rounds}, seed {config.seed}"

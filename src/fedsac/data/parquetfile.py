@@ -39,7 +39,8 @@ def _content(path: Path) -> tuple[list[str], Any]:
         raise unreadable(path, err) from err
     try:
         # From memory: given a path, pyarrow takes folders named a=b above the file for columns.
-        content = parquet.ParquetFile(pyarrow.BufferReader(raw)).read()
+        # On one thread: with torch loaded, pyarrow's thread pool sometimes aborts the process when it ends.
+        content = parquet.ParquetFile(pyarrow.BufferReader(raw)).read(use_threads=False)
         content.validate(full=True)  # text that is not UTF-8 would only show later
         return list(content.schema.names), content
     except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as err:

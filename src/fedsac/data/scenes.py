@@ -19,8 +19,8 @@ def parse(scene: str) -> tuple[str, float | None]:
     >>> parse("dir:0.5")
     ('dir', 0.5)
     """
-    name, _, value = scene.partition(":")
-    if name in ("pow", "cla", "iid") and not value:
+    name, colon, value = scene.partition(":")
+    if name in ("pow", "cla", "iid") and not colon:
         return name, None
     if name in ("dir", "dir-class"):
         try:

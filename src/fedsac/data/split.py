@@ -10,6 +10,7 @@ from fedsac.errors import FedsacError
 from fedsac.rng import stream
 
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.1
+LONGEST_NAME = 200  # bytes of a client's name, which becomes a file's
 PAPER_SAMPLES = 2000  # per client, in the paper's POW and CLA
 
 
@@ -49,6 +50,9 @@ def split(data: DataSet, scene: str, clients: int, samples_per_client: int | Non
     if data.silos is not None:
         assert data.validation is not None
         names, rows, validation = tuple(data.silos), tuple(data.silos.values()), data.validation
+        long = [name for name in names if len(name.encode()) > LONGEST_NAME]
+        if long:
+            raise FedsacError(f"the silo's name {long[0][:40]}... is too long for a file of its own; shorten it")
         x_test, y_test = data.x_test, data.y_test
         if x_test is None or y_test is None:
             x_test, y_test = data.x[validation], data.y[validation]

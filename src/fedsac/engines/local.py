@@ -167,4 +167,6 @@ def personalised(clients: Clients, rewards: Rewards, round: int) -> Tensor:
     if not rewards.extra_epoch:
         return rewards.models
     job = Job(clients, rewards.models, rewards.neurons, clients.epoch(), "extra epoch", round)
-    return train([job])[0].models
+    trained = train([job])[0]
+    # Who diverges in that epoch keeps the model it was given.
+    return torch.where(trained.finite.unsqueeze(1), trained.models, rewards.models)

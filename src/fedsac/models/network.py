@@ -41,6 +41,8 @@ class Network:
                 f"layer (nn.Flatten in front is fine), not {type(module).__name__} with {len(parts)} such parts"
             )
         layers = [part for part in linear if isinstance(part, nn.Linear)]
+        if any(one.out_features != two.in_features for one, two in pairwise(layers)):
+            raise FedsacError("the network's layers do not fit together: one's outputs are not the next one's inputs")
         layout = Layout((layers[0].in_features, *(layer.out_features for layer in layers)))
         pieces = [piece for layer in layers for piece in (layer.weight.detach().T.flatten(), layer.bias.detach())]
         return cls(layout, torch.cat(pieces))
