@@ -90,6 +90,21 @@ def test_submodels_are_nested_prefixes():
         assert set(small.params.tolist()) <= set(large.params.tolist())
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"server_share": 0.0}, "server_share must lie between 0 and 1"),
+        ({"server_steps": -3}, "server_steps must be at least 0"),
+        ({"importance_every": 0}, "importance_every must be at least 1"),
+        ({"room": "nan"}, "option room must be a number"),
+        ({"smooth": 2.5}, "option smooth must be a whole number"),
+    ],
+)
+def test_impossible_options_are_refused(options, says):
+    with pytest.raises(fedsac.FedsacError, match=says):
+        fedsac.run(Config(rounds=1, options=options))
+
+
 def test_each_part_is_an_option_of_fedsac():
     base = Config(rounds=3, clients=4, hidden=(20, 15), local_steps=5, standalone_steps=20)
     plain = fedsac.run(base)

@@ -91,6 +91,11 @@ def test_more_clients_than_samples():
         deal("iid", labels(5), 10, 6, None, stream(0, "x"))
 
 
+def test_fewer_samples_than_classes_is_an_error():
+    with pytest.raises(FedsacError, match="a client of 4 classes needs at least 4 samples, and has 3"):
+        deal("cla", labels(), 10, 10, 3, stream(0, "x"))
+
+
 def test_an_empty_class_is_named():
     with pytest.raises(FedsacError, match="class 1 has no samples"):
         deal("cla", np.zeros(50, dtype=int), 2, 2, 10, stream(0, "x"))

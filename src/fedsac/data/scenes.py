@@ -76,7 +76,7 @@ def power_sizes(clients: int, total: int) -> list[int]:
     sizes = np.ceil(b / b.sum() * total).astype(int).tolist()[:-1]
     last = total - sum(sizes)
     if last < 1:
-        raise FedsacError(f"scene pow: {total} samples are too few for {clients} clients; raise --samples-per-client")
+        raise FedsacError(f"scene pow: {total} samples are too few for {clients} clients; lower --clients")
     return [*sizes, last]
 
 
@@ -97,6 +97,11 @@ def class_imbalance(
     of_class = [np.flatnonzero(labels == k) for k in range(classes)]
     parts = []
     for k in class_counts(clients, classes):
+        if each < k:
+            raise FedsacError(
+                f"scene cla: a client of {k} classes needs at least {k} samples, and has {each}; raise "
+                "--samples-per-client or lower --clients"
+            )
         take = np.full(k, each // k)
         take[-1] += each - take.sum()
         for label, wanted in enumerate(take):

@@ -4,6 +4,7 @@ A method of your own needs no entry here: `--method module:Class` finds it (see 
 """
 
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
@@ -95,7 +96,12 @@ def _converted(name: str, value: object, option: Any) -> object:
     try:
         if isinstance(default, bool):
             raise ValueError
-        return type(default)(value)
+        converted = type(default)(value)
+        if isinstance(converted, float) and not math.isfinite(converted):
+            raise ValueError
+        if isinstance(converted, int) and isinstance(value, float) and value != converted:
+            raise ValueError
+        return converted
     except (TypeError, ValueError):
         kind = {bool: "true or false", int: "a whole number", float: "a number"}.get(type(default), "a text")
         raise FedsacError(f"option {name} must be {kind}, not {value!r}") from None

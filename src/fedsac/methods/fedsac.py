@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedsac.aggregation import aggregate, damped
 from fedsac.allocation import allocate, reputation
+from fedsac.errors import FedsacError
 from fedsac.methods.base import Rewards, State, Task, Updates
 from fedsac.methods.calibration import Parts, calibrated
 
@@ -34,6 +35,20 @@ class FedSAC:
     room: float = 2.0
     smooth: int = 4
     ties: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("beta", self.beta, 0),
+            ("importance_every", self.importance_every, 1),
+            ("damping", self.damping, 0),
+            ("server_steps", self.server_steps, 0),
+            ("room", self.room, 0),
+            ("smooth", self.smooth, 0),
+        ):
+            if value < least:
+                raise FedsacError(f"option {name} must be at least {least}, not {value:g}")
+        if not 0 < self.server_share < 1:
+            raise FedsacError(f"option server_share must lie between 0 and 1, not {self.server_share:g}")
 
     def start(self, task: Task) -> State:
         return self.allocated(task, task.initial)
