@@ -17,9 +17,9 @@ import torch
 from fedsac.methods.base import Rewards, State, Task, Updates
 from fedsac.methods.gradients import (
     check_reward_by,
-    contribution_shares,
     cosines,
     differences,
+    first_reputations,
     rescaled,
     sample_shares,
     weighted,
@@ -38,8 +38,7 @@ class CGSV:
 
     def start(self, task: Task) -> State:
         n = len(task.clients)
-        by_contribution = self.reward_by == "contribution"
-        r = contribution_shares(task) if by_contribution else torch.zeros(n, dtype=torch.float64)
+        r = first_reputations(task, self.reward_by)
         return {"models": task.initial.expand(n, -1), "r": r}
 
     def rewards(self, task: Task, state: State) -> Rewards:

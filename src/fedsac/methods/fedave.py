@@ -19,8 +19,8 @@ from fedsac.methods.base import Rewards, State, Task, Updates
 from fedsac.methods.cgsv import quota
 from fedsac.methods.gradients import (
     check_reward_by,
-    contribution_shares,
     differences,
+    first_reputations,
     rescaled,
     sample_shares,
     weighted,
@@ -39,8 +39,7 @@ class FedAVE:
 
     def start(self, task: Task) -> State:
         n = len(task.clients)
-        by_contribution = self.reward_by == "contribution"
-        rep = contribution_shares(task) if by_contribution else torch.zeros(n, dtype=torch.float64)
+        rep = first_reputations(task, self.reward_by)
         return {"models": task.initial.expand(n, -1), "rep": rep, "k": torch.ones(n, dtype=torch.float64)}
 
     def rewards(self, task: Task, state: State) -> Rewards:

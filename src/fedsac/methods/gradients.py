@@ -23,6 +23,11 @@ def contribution_shares(task: Task) -> Tensor:
     return c / c.sum() if c.sum() > 0 else torch.full_like(c, 1 / len(c))
 
 
+def first_reputations(task: Task, reward_by: str) -> Tensor:
+    """Reputations before the first round: the contributions' shares where those decide, else nothing is known yet."""
+    return contribution_shares(task) if reward_by == "contribution" else torch.zeros(len(task.clients)).double()
+
+
 def sample_shares(task: Task, clients: tuple[int, ...]) -> Tensor:
     """n_i / n over the clients given, float64."""
     n = torch.tensor([task.samples[i] for i in clients], dtype=torch.float64)
