@@ -1,0 +1,162 @@
+"""The raw results behind the paper's tables and figures: one compact JSON file, from which all of them are drawn.
+
+A finished run's folder is boiled down to what a table or figure shows of it, so that the file of a thousand runs stays
+small enough to be kept, sent and compared.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsac.config import FORMAT_VERSION, check_version
+from fedsac.contribution import Contributions
+from fedsac.errors import FedsacError
+from fedsac.result import LABELS, chosen
+from fedsac.store import write_atomic
+
+FAIR = 95.0  # Table 7 looks at rounds with gamma above this
+
+
+@dataclass(frozen=True)
+class Picked:
+    """One round of a run, chosen as its label says: fairness, and accuracy on the test set as fractions."""
+
+    round: int
+    gamma: float | None
+    gamma_limit: float | None
+    bcf: float
+    alpha_bcf: float
+    max: float
+    mean: float
+    min: float
+    common: float | None  # accuracy of the global model, where there is one
+    rewards: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run. `contributions` are standalone accuracies on the test set, `megabytes` the mean per round that
+    all submodels together take on their way down: 4 bytes a parameter; `serialised` those of the last round as files,
+    and `counted` the same submodels by the formula."""
+
+    data: str
+    scene: str
+    clients: int
+    method: str
+    beta: float
+    seed: int
+    rounds: int
+    lr: float
+    local_steps: int
+    batch: int
+    contributions: tuple[float, ...]
+    labels: dict[str, Picked]
+    fair: tuple[int, float, float] | None  # of the rounds with gamma > 95 the one with the best reward: round, max, min
+    megabytes: float
+    serialised: float
+    counted: float
+    plateau: tuple[float, float]  # mean reward on V: at the last round, and the highest of all evaluated rounds
+    curve: tuple[tuple[int, tuple[float, ...]], ...] | None = None  # rounds and rewards, for Figure 5's runs only
+
+
+@dataclass(frozen=True)
+class Results:
+    """Runs and how they were made: `made` has fedsac, commit, device, seconds, quick."""
+
+    made: dict[str, Any]
+    runs: tuple[Run, ...]
+
+    def save(self, path: Path) -> None:
+        """One line per run, so that two files can be compared by eye."""
+        head = json.dumps({"format_version": FORMAT_VERSION, "made": self.made}, allow_nan=False)
+        lines = ",\n".join(
+            json.dumps(_compact(asdict(run)), allow_nan=False, separators=(",", ":")) for run in self.runs
+        )
+        write_atomic(path, f'{head[:-1]}, "runs": [\n{lines}\n]}}\n'.encode())
+
+    @classmethod
+    def load(cls, path: Path) -> "Results":
+        try:
+            read = json.loads(path.read_text())
+            check_version(read["format_version"], path)
+            return cls(dict(read["made"]), tuple(map(_run, read["runs"])))
+        except FileNotFoundError:
+            raise FedsacError(f"{path}: there is no such file") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FedsacError(f"{path} holds no results of fedsac paper ({type(error).__name__})") from None
+
+    def of(self, **wanted: Any) -> list[Run]:
+        """The runs with these settings, e.g. of(data="cifar10", scene="pow", method="fedsac", beta=5.0)."""
+        return [run for run in self.runs if all(getattr(run, name) == value for name, value in wanted.items())]
+
+
+def boiled_down(folder: Path, config: Any, *, curve: bool) -> Run:
+    """What is kept of a finished run's folder."""
+    summary = json.loads((folder / "summary.json").read_text())
+    records = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    contributions = Contributions(tuple(summary["contributions"]), tuple(summary["contributions_test"]))
+    evaluated = [record for record in records if record["rewards"] is not None]
+    fair = max(
+        ((r["accuracy"]["max"], r["round"], r["accuracy"]["min"]) for r in evaluated if (r["gamma"] or 0) > FAIR),
+        default=None,
+    )
+    on_v = [float(np.mean(r["rewards_validation"])) for r in evaluated]
+    return Run(
+        data=config.data,
+        scene=config.scene,
+        clients=config.clients,
+        method=config.method,
+        beta=config.beta,
+        seed=config.seed,
+        rounds=config.rounds,
+        lr=config.lr,
+        local_steps=config.local_steps,
+        batch=config.batch,
+        contributions=contributions.test,
+        labels={label: _picked(chosen(records, contributions)[label]) for label in LABELS},
+        fair=None if fair is None else (fair[1], fair[0], fair[2]),
+        megabytes=float(np.mean([r["bytes"]["down"] for r in records])) / 1e6,
+        serialised=summary["reward_bytes"]["serialised"] / 1e6,
+        counted=summary["reward_bytes"]["counted"] / 1e6,
+        plateau=(on_v[-1], max(on_v)),
+        curve=tuple((r["round"], tuple(r["rewards"])) for r in evaluated) if curve else None,
+    )
+
+
+def _picked(record: dict[str, Any]) -> Picked:
+    return Picked(
+        record["round"],
+        record["gamma"],
+        record["gamma_limit"],
+        record["bcf"],
+        record["alpha_bcf"],
+        record["accuracy"]["max"],
+        record["accuracy"]["mean"],
+        record["accuracy"]["min"],
+        record["global_accuracy"],
+        tuple(record["rewards"]),
+    )
+
+
+def _compact(value: Any) -> Any:
+    """Six significant digits: more than any table shows, and a third of the size."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _compact(part) for key, part in value.items() if part is not None or key != "curve"}
+    return [_compact(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _run(read: dict[str, Any]) -> Run:
+    def tuples(value: Any) -> Any:
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+    plain = {key: tuples(value) for key, value in read.items() if key != "labels"}
+    labels = {
+        label: Picked(**{key: tuples(value) for key, value in picked.items()})
+        for label, picked in read["labels"].items()
+    }
+    return Run(**plain, labels=labels)
