@@ -138,7 +138,8 @@ def measured(result: Result, label: str) -> dict[str, float | None]:
 
 def _written(results: list[Result], out: Path) -> list[Row]:
     """The comparison as JSON, CSV and a picture, beside the runs."""
-    from fedsac.picture import fairness_against_accuracy
+    from fedsac.report.comparison import fairness_accuracy
+    from fedsac.report.drawing import svg
 
     table = rows(results)
     config = results[0].config
@@ -160,6 +161,6 @@ def _written(results: list[Result], out: Path) -> list[Row]:
         numbers = [number for name in names for number in (row.mean(name), row.deviation(name))]
         writer.writerow([row.method, row.label, *("" if n is None else f"{n:.6g}" for n in numbers)])
     write_atomic(out / "results.csv", text.getvalue().encode())
-    picture = fairness_against_accuracy(table, f"{config.data}, {config.scene}")
-    write_atomic(out / "fairness-accuracy.svg", picture.encode())
+    picture = fairness_accuracy(table, f"{config.data}, {config.scene}")
+    write_atomic(out / "fairness-accuracy.svg", svg(picture).encode())
     return table
