@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedsac
-from fedsac import Config, FedsacError
+from fedsac import Config, FedsacError, federation
 from fedsac.cli import main
 from fedsac.compare import COLUMNS, compare, methods_named, resume_compare, rows
 from fedsac.federation import Watcher
@@ -71,7 +71,7 @@ def test_the_picture_has_a_point_and_a_name_for_each_method(finished):
 
 
 def test_an_interrupted_comparison_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedsac.compare.PACE", 0.0)  # a commit after every round, so that there is something to lose
+    monkeypatch.setattr(federation._Commits, "SPARE", 0)  # a commit after every round, so that there is something to lose
 
     class Stop(Watcher):
         def __init__(self):
@@ -110,12 +110,34 @@ def test_a_list_of_runs_that_is_none(content, tmp_path):
         resume_compare(tmp_path)
 
 
-def test_a_commit_may_wait(tmp_path):
-    """With a long pace only the start and the end are committed, and the log is whole all the same."""
-    fedsac.run_together([SMALL], [tmp_path / "run"], pace=1000.0)
+def test_commits_wait_while_they_cost_too_much(tmp_path, monkeypatch):
+    """Until a commit's cost is known, and at the end, there is one; in between, none; and the log is whole."""
+    monkeypatch.setattr(federation._Commits, "SPARE", 1e12)
+    fedsac.run_together([SMALL], [tmp_path / "run"], every_round=False)
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
-    assert names == ["round-000000.safetensors", "round-000004.safetensors"]
+    assert names == ["round-000001.safetensors", "round-000004.safetensors"]
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 4
+
+
+def test_an_interruption_keeps_every_whole_round(tmp_path, monkeypatch):
+    """Commits may be far apart: Ctrl-C in the middle of a round loses that round alone."""
+
+    class Impatient(Watcher):
+        def round(self, record, rounds):
+            if record["round"] == 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(federation._Commits, "SPARE", 1e12)
+    configs = [SMALL, SMALL.replace(method="cgsv")]
+    places = [tmp_path / "one", tmp_path / "two"]
+    with pytest.raises(KeyboardInterrupt):
+        fedsac.run_together(configs, places, Impatient(), every_round=False)
+    # The first run's third round was over when the key was pressed, the second run's was not.
+    logs = [len((place / "rounds.jsonl").read_text().splitlines()) for place in places]
+    assert logs == [3, 2]
+    resumed = federation.resume_together(places)
+    for result, whole in zip(resumed, fedsac.run_together(configs), strict=True):
+        assert result.summary() == whole.summary()
 
 
 def test_clients_stand_alone_once_for_all_methods(tmp_path):

@@ -16,7 +16,6 @@ from fedsac.methods import METHODS, make
 from fedsac.result import LABELS, Result, chosen
 from fedsac.store import write_atomic
 
-PACE = 30.0  # seconds between commits: many runs at once write a lot
 LIST = "compare.json"
 
 # What is reported of each label: key, heading, digits, and whether more (+1), less (-1) or neither (0) is better.
@@ -80,7 +79,7 @@ def compare(base: Config, methods: Sequence[str], seeds: int, out: Path, watcher
         write_atomic(out / LIST, listed.encode())
     except OSError as error:
         raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
-    return _written(run_together(configs, [out / name for name in folders], watcher, pace=PACE), out)
+    return _written(run_together(configs, [out / name for name in folders], watcher, every_round=False), out)
 
 
 def resume_compare(out: Path, watcher: Watcher | None = None) -> list[Row]:
@@ -98,7 +97,7 @@ def resume_compare(out: Path, watcher: Watcher | None = None) -> list[Row]:
             config = Config(**settings_in(settings, out / LIST))
             (out / name).mkdir(exist_ok=True)
             write_atomic(out / name / "config.toml", config.toml().encode())
-    return _written(resume_together([out / name for name in runs], watcher, pace=PACE), out)
+    return _written(resume_together([out / name for name in runs], watcher, every_round=False), out)
 
 
 def rows(results: Sequence[Result]) -> list[Row]:

@@ -13,9 +13,10 @@ from fedsac import measures, methods, stack
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.contribution import Alone, Contributions, standalone
 from fedsac.data.split import Split
-from fedsac.engines.local import Absent, personalised, train_round
+from fedsac.engines.local import Absent, fitting, personalised, train_round
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Method, Rewards, State, Task, Updates
+from fedsac.models.files import serialised_bytes
 from fedsac.models.network import Network
 from fedsac.models.submodels import extract
 from fedsac.prepare import Prepared, prepare
@@ -52,11 +53,12 @@ class Running:
     round: int = 0
     records: list[dict[str, Any]] = field(default_factory=list)
     committed: int = 0
-    pace: float = 0.0  # seconds between two commits at least; 0: every round
+    keep_models: bool = True  # in the folder, once the run is over
     task: Task = field(init=False)
     method: Method = field(init=False)
     rewards: Rewards = field(init=False)
-    _when: float = field(default_factory=time.monotonic)
+    sizes: list[int] = field(init=False)  # parameters of what each client holds now
+    settled: tuple[int, State] = field(init=False)  # the last whole round, and the state after it
 
     def begin(self, contributions: Contributions) -> None:
         """Start the method, or take up the state a checkpoint has brought."""
@@ -66,42 +68,66 @@ class Running:
         self.method = methods.make(config)
         if not self.state:
             self.state = self.method.start(self.task)
+        self.settled = self.round, self.state
+        self.earn()
+
+    def earn(self) -> None:
+        """Let the method say what everybody holds now."""
         self.rewards = self.method.rewards(self.task, self.state)
+        self.sizes = self.prepared.layout.count(self.rewards.neurons).tolist()
 
     def commit(self, seconds: float) -> None:
-        """Make everything so far final."""
-        if self.folder is not None:
-            assert self.contributions is not None
-            checkpoint = Checkpoint(self.round, self.state, self.contributions, self.prepared.fingerprint)
-            self.folder.commit(checkpoint, self.records[self.committed :], seconds)
-        self.committed, self._when = len(self.records), time.monotonic()
+        """Make all whole rounds so far final."""
+        round, state = self.settled
+        if self.folder is not None and self.contributions is not None:
+            checkpoint = Checkpoint(round, state, self.contributions, self.prepared.fingerprint)
+            self.folder.commit(checkpoint, self.records[self.committed : round], seconds)
+        self.committed = round
 
-    def due(self) -> bool:
-        """Is it time for a commit? After the last round it is."""
-        return self.round == self.prepared.config.rounds or time.monotonic() - self._when >= self.pace
+    @property
+    def over(self) -> bool:
+        return self.round == self.prepared.config.rounds
 
 
-def play(runs: Sequence[Running], watcher: Watcher, absent: Absent = nobody) -> list[Result]:
-    """Contributions, then rounds until every run has had all of its own: Algorithm 1 for any method."""
+def play(
+    runs: Sequence[Running], watcher: Watcher, absent: Absent = nobody, *, every_round: bool = True
+) -> list[Result]:
+    """Contributions, then rounds until every run has had all of its own: Algorithm 1 for any method.
+
+    Commits are made after every round or, where many runs write a lot, as often as they cost little.
+    """
     with _threads(runs[0].prepared.config):
         clock = _Clock(runs)
         _measure_contributions(runs, watcher, clock)
-        while at_work := [run for run in runs if run.round < run.prepared.config.rounds]:
-            work = [(run.prepared.clients, run.rewards, run.round) for run in at_work]
-            for run, updates in zip(at_work, train_round(work, absent), strict=True):
-                sent = run.rewards
-                run.state = run.method.learn(run.task, run.state, updates)
-                run.rewards = run.method.rewards(run.task, run.state)
-                run.round += 1
-                run.records.append(_record(run, sent, updates))
-                if run.due():
-                    run.commit(clock.seconds(run))
-                for i in updates.diverged:
-                    watcher.note(
-                        f"round {run.round}: {run.task.clients[i]} diverged (NaN or infinity) and was set aside"
-                    )
-                watcher.round(run.records[-1], run.prepared.config.rounds)
+        commits = _Commits(runs, clock, every_round)
+        initial = runs[0].prepared.initial
+        try:
+            while at_work := [run for run in runs if not run.over]:
+                clients = [run.prepared.clients for run in at_work]
+                for part in fitting(clients, initial.element_size(), initial.device):
+                    _round([at_work[i] for i in part], watcher, absent)
+                commits.after_round(at_work)
+        except KeyboardInterrupt:
+            commits.now()
+            raise
         return [_finish(run, clock) for run in runs]
+
+
+def _round(runs: Sequence[Running], watcher: Watcher, absent: Absent) -> None:
+    """One round of each run, all their clients side by side."""
+    sent = [run.sizes for run in runs]
+    answers = train_round([(run.prepared.clients, run.rewards, run.round) for run in runs], absent)
+    for run, updates in zip(runs, answers, strict=True):
+        run.state = run.method.learn(run.task, run.state, updates)
+        run.earn()
+        run.round += 1
+    scores = _evaluated([run for run in runs if run.round % run.prepared.config.eval_every == 0 or run.over])
+    for run, updates, sizes in zip(runs, answers, sent, strict=True):
+        run.records.append(_record(run, sizes, updates, scores.get(id(run))))
+        run.settled = run.round, run.state
+        for i in updates.diverged:
+            watcher.note(f"round {run.round}: {run.task.clients[i]} diverged (NaN or infinity) and was set aside")
+        watcher.round(run.records[-1], run.prepared.config.rounds)
 
 
 def _measure_contributions(runs: Sequence[Running], watcher: Watcher, clock: "_Clock") -> None:
@@ -132,43 +158,64 @@ def _measure_contributions(runs: Sequence[Running], watcher: Watcher, clock: "_C
             run.begin(run.contributions)
 
 
-def _record(run: Running, sent: Rewards, updates: Updates) -> dict[str, Any]:
-    """What the log says of a round: who answered, what crossed the network, what everybody holds now."""
-    assert run.contributions is not None
-    config, layout = run.prepared.config, run.prepared.layout
-    weight = run.prepared.initial.element_size()
-    sizes = layout.count(sent.neurons).tolist()
-    due = run.round % config.eval_every == 0 or run.round == config.rounds
-    test = validation = common = None
-    if due:
-        models = personalised(run.prepared.clients, run.rewards, run.round)
+@dataclass(frozen=True)
+class _Scores:
+    """Accuracies after a round: of every client's reward on the test set and on V, and of the common model."""
+
+    test: list[float]
+    validation: list[float]
+    common: float | None
+
+
+def _evaluated(runs: Sequence[Running]) -> dict[int, _Scores]:
+    """The scores of each run, by its id."""
+    found = {}
+    models = personalised([(run.prepared.clients, run.rewards, run.round) for run in runs])
+    for run, rewards in zip(runs, models, strict=True):
+        layout, neurons = run.prepared.layout, run.rewards.neurons
         test, validation = (
-            stack.evaluate(layout, models, run.rewards.neurons, samples)[0].tolist()
+            stack.evaluate(layout, rewards, neurons, samples)[0].tolist()
             for samples in (run.prepared.test, run.prepared.validation)
         )
+        common = None
         if "model" in run.state:
             common = float(stack.evaluate(layout, run.state["model"].unsqueeze(0), None, run.prepared.test)[0])
+        found[id(run)] = _Scores(test, validation, common)
+    return found
+
+
+def _record(run: Running, sent: list[int], updates: Updates, scores: _Scores | None) -> dict[str, Any]:
+    """What the log says of a round: who answered, what crossed the network, what everybody holds now."""
+    assert run.contributions is not None
+    weight = run.prepared.initial.element_size()
     return {
         "format_version": FORMAT_VERSION,
         "round": run.round,
         "answered": [run.task.clients[i] for i in updates.clients],
         "diverged": [run.task.clients[i] for i in updates.diverged],
         "losses": [loss if loss == loss and abs(loss) != float("inf") else None for loss in updates.losses],
-        "bytes": {"down": weight * sum(sizes), "up": weight * sum(sizes[i] for i in updates.clients)},
+        "bytes": {"down": weight * sum(sent), "up": weight * sum(sent[i] for i in updates.clients)},
         "neurons": run.rewards.neurons.sum(1).tolist(),
-        "parameters": layout.count(run.rewards.neurons).tolist(),
-        "rewards": test,
-        "rewards_validation": validation,
-        "global_accuracy": common,
-        **judged(run.contributions, test),
+        "parameters": run.sizes,
+        "rewards": None if scores is None else scores.test,
+        "rewards_validation": None if scores is None else scores.validation,
+        "global_accuracy": None if scores is None else scores.common,
+        **judged(run.contributions, None if scores is None else scores.test),
     }
 
 
 def _finish(run: Running, clock: "_Clock") -> Result:
     assert run.contributions is not None
     layout, rewards = run.prepared.layout, run.rewards
-    models = personalised(run.prepared.clients, rewards, run.round).cpu()
-    neurons = rewards.neurons.cpu()
+    kept: tuple[Network, ...] = ()
+    if run.keep_models:
+        models = personalised([(run.prepared.clients, rewards, run.round)])[0].cpu()
+        kept = tuple(
+            extract(Network(layout, models[i if len(models) > 1 else 0]), mask)
+            for i, mask in enumerate(rewards.neurons.cpu())
+        )
+    common = Network(layout, run.state["model"].cpu()) if run.keep_models and "model" in run.state else None
+    weight = run.prepared.initial.element_size()
     result = Result(
         config=run.prepared.config,
         clients=run.task.clients,
@@ -177,17 +224,48 @@ def _finish(run: Running, clock: "_Clock") -> Result:
         records=tuple(run.records),
         reputations=rewards.reputations,
         layout=layout,
-        global_model=Network(layout, run.state["model"].cpu()) if "model" in run.state else None,
-        reward_models=tuple(
-            extract(Network(layout, models[i if len(models) > 1 else 0]), mask) for i, mask in enumerate(neurons)
-        ),
+        global_model=common,
+        reward_models=kept,
+        reward_bytes={
+            "counted": weight * sum(run.sizes),
+            "serialised": sum(
+                serialised_bytes(layout.smaller(mask), run.prepared.initial.dtype) for mask in rewards.neurons.cpu()
+            ),
+        },
         seconds=clock.seconds(run),
         folder=None if run.folder is None else run.folder.path,
         reported_on="validation" if run.prepared.split.test_is_validation else "test",
     )
     if run.folder is not None:
-        run.folder.finish(result, run.prepared.split)
+        run.folder.finish(result, run.prepared.split, keep_models=run.keep_models)
     return result
+
+
+class _Commits:
+    """When what is done becomes final: after every round, or, where many runs write a lot, as soon as commits take no
+    more than a twentieth of the time."""
+
+    SPARE = 20
+
+    def __init__(self, runs: Sequence[Running], clock: "_Clock", every_round: bool) -> None:
+        self._runs, self._clock, self._every_round = runs, clock, every_round
+        self._cost, self._when = 0.0, time.monotonic()
+
+    def after_round(self, runs: Sequence[Running]) -> None:
+        start = time.monotonic()
+        due = self._every_round or start - self._when >= self.SPARE * self._cost
+        self._make([run for run in runs if due or run.over])
+        if due:
+            self._when = time.monotonic()
+            self._cost = self._when - start
+
+    def now(self) -> None:
+        """An interruption: all whole rounds are kept."""
+        self._make([run for run in self._runs if run.committed < run.settled[0]])
+
+    def _make(self, runs: Sequence[Running]) -> None:
+        for run in runs:
+            run.commit(self._clock.seconds(run))
 
 
 class _Clock:
@@ -219,11 +297,11 @@ def run_together(
     overwrite: bool = False,
     splits: Sequence[Split] | None = None,
     absent: Absent = nobody,
-    pace: float = 0.0,
+    every_round: bool = True,
 ) -> list[Result]:
     """Carry out several runs side by side, all their clients in shared stacks. What one run finds does not depend, but
-    for rounding, on the others. `splits` replace what the configs would deal out; `absent` says who drops out; `pace`
-    is how many seconds a run with a folder may go on without a commit."""
+    for rounding, on the others. `splits` replace what the configs would deal out; `absent` says who drops out;
+    without `every_round`, commits are made only as often as they cost little."""
     places = outs or [None] * len(configs)
     for place in places:
         if place is not None:
@@ -236,8 +314,8 @@ def run_together(
             None if place is None else open_folders.enter_context(Folder.create(place, p.config, overwrite=overwrite))
             for p, place in zip(prepared, places, strict=True)
         ]
-        runs = [Running(p, folder, pace=pace) for p, folder in zip(prepared, folders, strict=True)]
-        return play(runs, watcher or Watcher(), absent)
+        runs = [Running(p, folder) for p, folder in zip(prepared, folders, strict=True)]
+        return play(runs, watcher or Watcher(), absent, every_round=every_round)
 
 
 def run(
@@ -257,18 +335,21 @@ def resume(path: Path | str, *, watcher: Watcher | None = None) -> Result:
     return resume_together([Path(path)], watcher)[0]
 
 
-def resume_together(paths: Sequence[Path], watcher: Watcher | None = None, *, pace: float = 0.0) -> list[Result]:
-    """Take up several runs side by side, each where its own last commit left it."""
+def resume_together(
+    paths: Sequence[Path], watcher: Watcher | None = None, *, every_round: bool = True, keep_models: bool = True
+) -> list[Result]:
+    """Take up several runs side by side, each where its own last commit left it. Without `keep_models`, a finished
+    run's folder keeps the numbers alone."""
     watcher = watcher or Watcher()
     with ExitStack() as open_folders:
         folders = [open_folders.enter_context(Folder.open(path)) for path in paths]
         prepared = prepare([folder.config for folder in folders])
-        runs = [_taken_up(p, folder, watcher, pace) for p, folder in zip(prepared, folders, strict=True)]
-        return play(runs, watcher)
+        runs = [_taken_up(p, folder, watcher, keep_models) for p, folder in zip(prepared, folders, strict=True)]
+        return play(runs, watcher, every_round=every_round)
 
 
-def _taken_up(prepared: Prepared, folder: Folder, watcher: Watcher, pace: float) -> Running:
-    running = Running(prepared, folder, pace=pace)
+def _taken_up(prepared: Prepared, folder: Folder, watcher: Watcher, keep_models: bool) -> Running:
+    running = Running(prepared, folder, keep_models=keep_models)
     found = folder.latest(watcher.note)
     if found is not None:
         checkpoint, records = found

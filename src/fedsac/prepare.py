@@ -83,7 +83,7 @@ def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *,
     """Prepare runs that will share stacks: data sets are read once, images lie on the device once, and runs that
     differ only in their method share everything else."""
     read: dict[tuple[object, ...], DataSet] = {}
-    pools: dict[int, tuple[Tensor, Tensor]] = {}
+    placed = _Placed()
     alike: dict[str, Prepared] = {}
     prepared = []
     for i, config in enumerate(configs):
@@ -103,7 +103,7 @@ def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *,
         else:
             dealt = splits[i]
             config = _settled(config.replace(scene=dealt.scene, clients=len(dealt.clients)), dealt.data)
-        prepared.append(_placed(config, dealt, pools))
+        prepared.append(placed.run(config, dealt))
         if splits is None:
             alike[common] = prepared[-1]
     return prepared
@@ -139,59 +139,76 @@ def _settled(config: Config, data: DataSet) -> Config:
     )
 
 
-def _placed(config: Config, dealt: Split, pools: dict[int, tuple[Tensor, Tensor]]) -> Prepared:
-    data, device, dtype = dealt.data, torch.device(config.device), getattr(torch, config.dtype)
+class _Placed:
+    """Data on the device, once for all runs that read the same arrays."""
 
-    def put(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
+    def __init__(self) -> None:
+        self._there: dict[tuple[int, torch.device], Tensor] = {}
+        self._digests: dict[int, bytes] = {}
+        self._read: list[np.ndarray] = []  # kept, so that no other array takes an id
 
-    if data.x.dtype == np.uint8:
-        # Images stay bytes, one copy for all runs, and each run normalises as it reads.
-        if id(data.x) not in pools:
-            pools[id(data.x)] = put(data.x), put(data.y)
-        scale, shift = 1 / (data.top * dealt.deviation), -dealt.mean / dealt.deviation
+    def run(self, config: Config, dealt: Split) -> Prepared:
+        data, device, dtype = dealt.data, torch.device(config.device), getattr(torch, config.dtype)
+        if data.x.dtype == np.uint8:
+            # Images stay bytes, one copy for all runs, and each run normalises as it reads.
+            scale, shift = 1 / (data.top * dealt.deviation), -dealt.mean / dealt.deviation
 
-        def inputs(array: np.ndarray) -> Tensor:
-            return put(array)
+            def inputs(array: np.ndarray) -> Tensor:
+                return self._once(array, device)
 
-        x, y = pools[id(data.x)]
-    else:
-        # Tables may have any magnitude: normalised in float64, before anything is rounded.
-        scale, shift = np.ones(data.x.shape[1]), np.zeros(data.x.shape[1])
+        else:
+            # Tables may have any magnitude: normalised in float64, before anything is rounded.
+            scale, shift = np.ones(data.x.shape[1]), np.zeros(data.x.shape[1])
 
-        def inputs(array: np.ndarray) -> Tensor:
-            return put((array / data.top - dealt.mean) / dealt.deviation).to(dtype)
+            def inputs(array: np.ndarray) -> Tensor:
+                return _put((array / data.top - dealt.mean) / dealt.deviation, device).to(dtype)
 
-        x, y = inputs(data.x), put(data.y)
+        normal = _put(scale[None], device).to(dtype), _put(shift[None], device).to(dtype)
+        pool = Samples(inputs(data.x), self._once(data.y, device), *normal)
+        layout = Layout((data.x.shape[1], *config.hidden, len(data.classes)))
+        rows = torch.from_numpy(dealt.validation).to(device)
+        return Prepared(
+            config=config,
+            split=dealt,
+            clients=Clients(
+                layout=layout,
+                names=dealt.clients,
+                rows=dealt.rows,
+                pool=pool,
+                lr=config.lr,
+                batch=config.batch,
+                local_steps=config.local_steps,
+                seed=config.seed,
+            ),
+            validation=Samples(pool.x[rows], pool.y[rows], *normal),
+            test=Samples(inputs(dealt.x_test), self._once(dealt.y_test, device), *normal),
+            initial=initial(layout, config.seed, dtype).to(device),
+            data_hash=self._data_hash(dealt),
+        )
 
-    normal = put(scale[None]).to(dtype), put(shift[None]).to(dtype)
-    layout = Layout((data.x.shape[1], *config.hidden, len(data.classes)))
-    clients = Clients(
-        layout=layout,
-        names=dealt.clients,
-        rows=dealt.rows,
-        pool=Samples(x, y, *normal),
-        lr=config.lr,
-        batch=config.batch,
-        local_steps=config.local_steps,
-        seed=config.seed,
-    )
-    return Prepared(
-        config=config,
-        split=dealt,
-        clients=clients,
-        validation=Samples(inputs(data.x[dealt.validation]), put(data.y[dealt.validation]), *normal),
-        test=Samples(inputs(dealt.x_test), put(dealt.y_test), *normal),
-        initial=initial(layout, config.seed, dtype).to(device),
-        data_hash=_data_hash(dealt),
-    )
+    def _once(self, array: np.ndarray, device: torch.device) -> Tensor:
+        if (id(array), device) not in self._there:
+            self._there[id(array), device] = _put(array, device)
+            self._read.append(array)
+        return self._there[id(array), device]
+
+    def _data_hash(self, dealt: Split) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        data = dealt.data
+        digest.update(repr((dealt.clients, data.classes, data.features)).encode())
+        for array in (data.x, data.y, dealt.x_test, dealt.y_test, dealt.validation, *dealt.rows):
+            digest.update(self._digest(array))
+        return digest.hexdigest()
+
+    def _digest(self, array: np.ndarray) -> bytes:
+        """Of one array: the data set's own are many megabytes, and the same in every run."""
+        if id(array) not in self._digests:
+            digest = hashlib.blake2b(f"{array.shape}{array.dtype}".encode(), digest_size=16)
+            digest.update(np.ascontiguousarray(array).data)
+            self._digests[id(array)] = digest.digest()
+            self._read.append(array)
+        return self._digests[id(array)]
 
 
-def _data_hash(dealt: Split) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    data = dealt.data
-    digest.update(repr((dealt.clients, data.classes, data.features)).encode())
-    for array in (data.x, data.y, dealt.x_test, dealt.y_test, dealt.validation, *dealt.rows):
-        digest.update(f"{array.shape}{array.dtype}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+def _put(array: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.contribution import Contributions
 from fedsac.fairness import bcf, fairness, gamma
@@ -26,7 +28,8 @@ class Result:
     reputations: tuple[float, ...] | None
     layout: Layout
     global_model: Network | None  # None where each client has a model of its own
-    reward_models: tuple[Network, ...]
+    reward_models: tuple[Network, ...]  # none where models are not kept
+    reward_bytes: dict[str, int]  # of all rewards of the last round: `counted` by parameters, `serialised` as files
     seconds: float
     folder: Path | None = None
     reported_on: str = "test"  # or "validation", where own silos bring no test file
@@ -46,7 +49,7 @@ class Result:
     @property
     def full_bytes(self) -> int:
         """Bytes of a whole model."""
-        return self.layout.parameters * self.reward_models[0].params.element_size()
+        return self.layout.parameters * getattr(torch, self.config.dtype).itemsize
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
@@ -80,6 +83,7 @@ class Result:
             "bytes_per_round": {
                 way: sum(record["bytes"][way] for record in self.records) / len(self.records) for way in ("down", "up")
             },
+            "reward_bytes": self.reward_bytes,
             "results": self.results,
         }
 

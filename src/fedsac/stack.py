@@ -15,7 +15,7 @@ from torch import Tensor
 from fedsac.models.neurons import Layout
 
 LOSS_BATCH = 64  # of the losses that clients report: FedAVE's
-CHUNK_BYTES = 64 << 20  # of activations at a time during evaluation: large enough for full speed, small enough to fit
+CHUNK_BYTES = 64 << 20  # of activations at a time during evaluation: what a CPU needs for full speed; a GPU wants more
 
 
 @dataclass(frozen=True)
@@ -132,19 +132,46 @@ def fold(layout: Layout, params: Tensor, scale: Tensor, shift: Tensor) -> Tensor
 def batch_losses(layout: Layout, models: Tensor, samples: Samples, rows: list[np.ndarray]) -> list[Tensor]:
     """Mean cross-entropy of each member on each batch of `LOSS_BATCH` of its own rows, in their order; the last may be
     short. One tensor per member, float64 on the CPU."""
-    layers = layout.views(models)
     found = []
     for i, own in enumerate(rows):
-        k = i if len(models) > 1 else 0
-        row = i if len(samples.scale) > 1 else 0
-        a = torch.addcmul(samples.shift[row], samples.x[own].to(models.dtype), samples.scale[row])
-        for w, b in layers[:-1]:
-            a = torch.addmm(b[k], a, w[k]).relu_()
-        w, b = layers[-1]
-        logits = torch.addmm(b[k], a, w[k])
-        losses = logits.logsumexp(1) - logits.gather(1, samples.y[own].unsqueeze(1)).squeeze(1)
+        losses = _losses(layout, models[i if len(models) > 1 else 0], samples, i, own)
         found.append(torch.stack([part.mean(dtype=torch.float64) for part in losses.split(LOSS_BATCH)]).cpu())
     return found
+
+
+@torch.no_grad()
+def mean_losses(layout: Layout, models: Tensor, samples: Samples, rows: list[np.ndarray]) -> Tensor:
+    """Mean cross-entropy [k], float64, of models [k or 1, parameters] on k lists of rows, each on its own."""
+    if len(models) == 1 and len(samples.scale) == 1 and rows:
+        # One model for all: one pass over all of their samples.
+        parts = _losses(layout, models[0], samples, 0, np.concatenate(rows)).split([len(own) for own in rows])
+    else:
+        parts = tuple(
+            _losses(layout, models[i if len(models) > 1 else 0], samples, i, own) for i, own in enumerate(rows)
+        )
+    means = [part.mean(dtype=torch.float64) for part in parts]
+    return torch.stack(means) if means else models.new_zeros(0, dtype=torch.float64)
+
+
+def _losses(layout: Layout, model: Tensor, samples: Samples, member: int, rows: np.ndarray) -> Tensor:
+    """Cross-entropy of one model [parameters] on each of the rows, normalised as `member` does."""
+    k = member if len(samples.scale) > 1 else 0
+    layers = layout.views(model)
+    found = []
+    for part in torch.from_numpy(rows).to(model.device).split(_chunk(layout, 1, model)):
+        a = torch.addcmul(samples.shift[k], samples.x[part].to(model.dtype), samples.scale[k])
+        for w, b in layers[:-1]:
+            a = torch.addmm(b, a, w).relu_()
+        w, b = layers[-1]
+        logits = torch.addmm(b, a, w)
+        found.append(logits.logsumexp(1) - logits.gather(1, samples.y[part].unsqueeze(1)).squeeze(1))
+    return torch.cat(found)
+
+
+def _chunk(layout: Layout, members: int, params: Tensor) -> int:
+    """Samples at a time, so that the activations of all members take `CHUNK_BYTES`."""
+    budget = CHUNK_BYTES * (16 if params.is_cuda else 1)
+    return max(1, budget // (params.element_size() * max(layout.sizes[0], members * max(layout.sizes[1:]))))
 
 
 @torch.no_grad()
@@ -160,7 +187,7 @@ def evaluate(layout: Layout, params: Tensor, neurons: Tensor | None, samples: Sa
     masks = None if neurons is None else [m.unsqueeze(1).to(params.dtype) for m in layout.by_layer(neurons)]
     right = torch.zeros(members, dtype=torch.int64, device=params.device)
     loss = torch.zeros(members, dtype=torch.float64, device=params.device)
-    chunk = max(1, CHUNK_BYTES // (params.element_size() * max(layout.sizes[0], members * max(layout.sizes[1:]))))
+    chunk = _chunk(layout, members, params)
     for x, y in zip(samples.x.split(chunk), samples.y.split(chunk), strict=True):
         a = x.to(params.dtype).expand(len(params), -1, -1)
         for i, (w, b) in enumerate(layers[:-1]):

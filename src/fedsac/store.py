@@ -155,8 +155,9 @@ class Folder:
         except (OSError, ValueError, KeyError, TypeError):
             return 0.0  # never written, or cut off by a kill: a time is all that is lost
 
-    def finish(self, result: Result, dealt: Split) -> None:
-        """The models and the summary. Done again, it writes the same bytes."""
+    def finish(self, result: Result, dealt: Split, *, keep_models: bool = True) -> None:
+        """The models and the summary. Done again, it writes the same bytes. Without `keep_models` the numbers are all
+        that stays: hundreds of runs would fill a disk with models that nobody asked for."""
 
         def model(name: str, network: Network, i: int | None) -> None:
             facts = {"method": result.config.method, "round": result.config.rounds}
@@ -164,12 +165,16 @@ class Folder:
                 facts |= {"client": result.clients[i], "reward": result.rewards[i]}
             self._write(name, ModelFile.of(network, dealt, facts).pack())
 
-        (self.path / "rewards").mkdir(exist_ok=True)
+        if keep_models:
+            (self.path / "rewards").mkdir(exist_ok=True)
         if result.global_model is not None:
             model("global.safetensors", result.global_model, None)
-        for i, (client, network) in enumerate(zip(result.clients, result.reward_models, strict=True)):
-            model(f"rewards/{client}.safetensors", network, i)
+        for i, network in enumerate(result.reward_models):
+            model(f"rewards/{result.clients[i]}.safetensors", network, i)
         self._write("summary.json", _json(result.summary()))
+        if not keep_models:
+            for old in self._checkpoints():
+                old.unlink()
 
     def _append(self, lines: bytes) -> None:
         with (self.path / "rounds.jsonl").open("r+b") as log:

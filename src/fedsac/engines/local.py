@@ -1,5 +1,6 @@
 """The local engine: the clients of any number of runs on this machine, trained as stacks."""
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from fedsac import batches, stack
 from fedsac.methods.base import Rewards, Updates
 from fedsac.models.neurons import Layout
 from fedsac.rng import stream
+
+SHARE = 0.5  # of a device's memory for the runs that train side by side; the rest is for data and other runs' states
+IDLE = 16
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,42 @@ def train(jobs: Sequence[Job]) -> list[Trained]:
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i, job in enumerate(jobs):
         c = job.clients
-        key = (c.layout, c.batch, max(job.steps), id(c.pool.x), job.models.dtype, job.neurons is None)
+        longest = max(job.steps)
+        # Epochs of unequal clients differ from seed to seed: a few idle steps are cheaper than a stack for each.
+        steps = longest if longest == min(job.steps) else -(-longest // IDLE) * IDLE
+        key = (c.layout, c.batch, steps, id(c.pool.x), job.models.dtype, job.neurons is None)
         groups[key].append(i)
     done: dict[int, Trained] = {}
     for members in groups.values():
         done |= zip(members, _stack([jobs[i] for i in members]), strict=True)
     return [done[i] for i in range(len(jobs))]
+
+
+def fitting(runs: Sequence[Clients], itemsize: int, device: torch.device) -> list[list[int]]:
+    """The runs, by number, in parts that a device's memory holds side by side while they train.
+
+    By what the device has in all, not by what is free just now: a resumed job must cut as the first one did.
+    """
+    parts: list[list[int]] = []
+    budget, used = _memory(device) * SHARE, 0.0
+    for i, clients in enumerate(runs):
+        layout = clients.layout
+        # Received, in work, trained, and what a method makes of it; activations and batches of a step.
+        numbers = 6 * layout.parameters + 3 * clients.batch * sum(layout.sizes)
+        needed = float(len(clients.names) * numbers * itemsize)
+        if not parts or used + needed > budget:
+            parts.append([])
+            used = 0.0
+        parts[-1].append(i)
+        used += needed
+    return parts
+
+
+def _memory(device: torch.device) -> int:
+    """Bytes of memory a device has."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30
 
 
 def _stack(jobs: list[Job]) -> list[Trained]:
@@ -84,24 +118,45 @@ def _stack(jobs: list[Job]) -> list[Trained]:
     scale = pools[0].scale if alone else each([p.scale for p in pools])
     shift = pools[0].shift if alone else each([p.shift for p in pools])
     lr = torch.cat([torch.full((n,), job.clients.lr, dtype=dtype) for job, n in zip(jobs, sizes, strict=True)])
-    rows, weight = batches.stacked(
-        [own for job in jobs for own in job.clients.rows],
-        [count for job in jobs for count in job.steps],
-        first.batch,
-        [stream(job.clients.seed, job.purpose, job.round, name) for job in jobs for name in job.clients.names],
-    )
     params, losses = stack.train(
         first.layout,
         models,
         neurons,
         stack.Samples(first.pool.x, first.pool.y, scale, shift),
-        stack.Batches(torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype)),
+        _batches(jobs, device, dtype),
         lr.to(device),
     )
     finite = stack.finite(params, losses)
     return [
         Trained(*parts) for parts in zip(params.split(sizes), losses.split(sizes), finite.split(sizes), strict=True)
     ]
+
+
+def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> stack.Batches:
+    """What every member trains on. A draw depends on the seed, the round and the client alone: runs of several methods
+    with the same clients share it, and it is made and brought to the device once."""
+    draws: dict[tuple[object, ...], tuple[int, Job]] = {}
+    place = 0
+    which: list[int] = []
+    for job in jobs:
+        key = (id(job.clients), job.purpose, job.round, job.steps)
+        if key not in draws:
+            draws[key] = place, job
+            place += len(job.clients.names)
+        start = draws[key][0]
+        which += range(start, start + len(job.clients.names))
+    drawn = [job for _, job in draws.values()]
+    rows, weight = batches.stacked(
+        [own for job in drawn for own in job.clients.rows],
+        [count for job in drawn for count in job.steps],
+        jobs[0].clients.batch,
+        [stream(job.clients.seed, job.purpose, job.round, name) for job in drawn for name in job.clients.names],
+    )
+    on_device = torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype)
+    if len(drawn) < len(jobs):
+        index = torch.tensor(which, device=device)
+        on_device = on_device[0][:, index], on_device[1][:, index]
+    return stack.Batches(*on_device)
 
 
 Absent = Callable[[int, str], bool]
@@ -153,20 +208,20 @@ def _batch_losses(clients: Clients, models: Tensor, answered: tuple[int, ...]) -
 
 def _local_losses(clients: Clients, rewards: Rewards, answered: tuple[int, ...]) -> Tensor:
     """What a client reports of the model it received: the mean loss on its own data."""
-    models = rewards.models.expand(len(clients.names), -1)
-    means = []
-    for i, losses in zip(answered, _batch_losses(clients, models, answered), strict=True):
-        sizes = torch.full_like(losses, stack.LOSS_BATCH)
-        sizes[-1] = len(clients.rows[i]) - stack.LOSS_BATCH * (len(losses) - 1)
-        means.append((losses * sizes).sum() / sizes.sum())
-    return torch.stack(means).to(models.device) if means else models.new_zeros(0)
+    models = rewards.models if len(rewards.models) == 1 else rewards.models[list(answered)]
+    return stack.mean_losses(clients.layout, models, clients.pool, [clients.rows[i] for i in answered])
 
 
-def personalised(clients: Clients, rewards: Rewards, round: int) -> Tensor:
-    """The models [N, parameters] that clients end with: for some methods, after one epoch more on their own data."""
-    if not rewards.extra_epoch:
-        return rewards.models
-    job = Job(clients, rewards.models, rewards.neurons, clients.epoch(), "extra epoch", round)
-    trained = train([job])[0]
-    # Who diverges in that epoch keeps the model it was given.
-    return torch.where(trained.finite.unsqueeze(1), trained.models, rewards.models)
+def personalised(runs: Sequence[tuple[Clients, Rewards, int]]) -> list[Tensor]:
+    """The models [N, parameters] that each run's clients end with: for some methods, after one epoch more on their own
+    data; all runs' epochs side by side."""
+    extra = [i for i, (_, rewards, _) in enumerate(runs) if rewards.extra_epoch]
+    jobs = [
+        Job(clients, rewards.models, rewards.neurons, clients.epoch(), "extra epoch", round)
+        for clients, rewards, round in (runs[i] for i in extra)
+    ]
+    models = [rewards.models for _, rewards, _ in runs]
+    for i, trained in zip(extra, train(jobs), strict=True):
+        # Who diverges in that epoch keeps the model it was given.
+        models[i] = torch.where(trained.finite.unsqueeze(1), trained.models, models[i])
+    return models
