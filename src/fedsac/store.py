@@ -173,7 +173,7 @@ class Folder:
             model(f"rewards/{result.clients[i]}.safetensors", network, i)
         self._write("summary.json", _json(result.summary()))
         if not keep_models:
-            for old in self._checkpoints():
+            for old in _checkpoints(self.path):
                 old.unlink()
 
     def _append(self, lines: bytes) -> None:
