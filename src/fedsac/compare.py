@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from fedsac.config import FORMAT_VERSION, Config, check_version, settings_in
+from fedsac.contribution import Contributions
 from fedsac.errors import FedsacError
 from fedsac.federation import Watcher, resume_together, run_together
 from fedsac.methods import METHODS, make
@@ -112,7 +114,17 @@ def rows(results: Sequence[Result]) -> list[Row]:
     return list(found.values())
 
 
-def measured(result: Result, label: str) -> dict[str, float | None]:
+class Measurable(Protocol):
+    """What a result has, and a run that was read from its folder, too."""
+
+    @property
+    def contributions(self) -> Contributions: ...
+
+    @property
+    def records(self) -> tuple[dict[str, Any], ...]: ...
+
+
+def measured(result: Measurable, label: str) -> dict[str, float | None]:
     """The columns of one run at one label."""
     from scipy.stats import spearmanr
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedsac.report.shapes import MARKS, Area, Drawing, Line, Mark, Text, box, fitted, text_width
 
-WIDTH, HEIGHT = 560.0, 370.0
+WIDTH, HEIGHT = 480.0, 335.0
 SMALL, NORMAL = 11.5, 12.5
 SERIES = ("blue", "vermillion", "green", "purple", "sky", "orange", "ink")
 DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (2, 3), (9, 3, 2, 3))
@@ -22,8 +22,10 @@ def shape(i: int) -> str:
     return SHAPES[i % len(SHAPES)]
 
 
-def dash(i: int) -> tuple[float, ...]:
-    return DASHES[i // len(SERIES) % len(DASHES)]
+def dash(i: int, *, first: bool = False) -> tuple[float, ...]:
+    """The i-th line's dashes: they change when the colours begin again, or with `first` from line to line, so that
+    one that lies on another shows."""
+    return DASHES[(i if first else i // len(SERIES)) % len(DASHES)]
 
 
 def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
@@ -102,7 +104,8 @@ class Frame:
     def names(self, x_label: str, y_label: str, below: float = 38) -> None:
         room = self.bottom - self.top + 30
         middle = (self.left + self.right) / 2
-        self.drawing.add(Text(middle, self.bottom + below, x_label, NORMAL, "middle", "soft"))
+        if x_label:
+            self.drawing.add(Text(middle, self.bottom + below, x_label, NORMAL, "middle", "soft"))
         text = fitted(y_label, NORMAL, room)
         self.drawing.add(Text(15, (self.top + self.bottom) / 2, text, NORMAL, "middle", "soft", turned=True))
 

@@ -60,18 +60,26 @@ def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str, no
     return drawing
 
 
-def lines(title: str, series: Sequence[Series], x_label: str, y_label: str, *, direct: bool = True) -> Drawing:
-    """A line for each series, named at its right end (`direct`), or in a legend above."""
+def lines(
+    title: str,
+    series: Sequence[Series],
+    x_label: str,
+    y_label: str,
+    *,
+    direct: bool = True,
+    zero: bool = False,
+) -> Drawing:
+    """A line for each series, named at its right end (`direct`) or in a legend above. `zero`: the axis begins there."""
     kept = {i: (s.name, _thinned(s.points)) for i, s in enumerate(series) if s.points}
     drawing = Drawing(WIDTH, HEIGHT, title, f"{y_label} over {x_label}: {_ends(list(kept.values()))}.")
     top, right = 12.0, 14.0
     if direct:
         right = 22 + min(max((text_width(name, SMALL) for name, _ in kept.values()), default=0), 110)
     else:
-        top = legend(drawing, [Key(name, colour(i), dash=dash(i)) for i, (name, _) in kept.items()])
+        top = legend(drawing, [Key(name, colour(i), dash=dash(i, first=True)) for i, (name, _) in kept.items()])
     everything = [point for _, points in kept.values() for point in points]
-    x = _reach([point[0] for point in everything])
-    frame = framed(drawing, x, span([p[1] for p in everything]), (x_label, y_label), top=top, right=right)
+    x, y = _reach([point[0] for point in everything]), span([point[1] for point in everything])
+    frame = framed(drawing, x, (0.0, y[1]) if zero else y, (x_label, y_label), top=top, right=right)
     frame.edge()
     for i, (name, points) in kept.items():
         tips = tuple(f"{name}, {x_label} {a:g}: {_v(b)}" for a, b in points)
@@ -79,7 +87,11 @@ def lines(title: str, series: Sequence[Series], x_label: str, y_label: str, *, d
         if len(points) == 1:
             drawing.add(Mark(*where[0], shape(i), colour(i), 4, tip=tips[0]))
         else:
-            drawing.add(Line(where, colour(i), 1.8, dash(i), tip=tips[-1], tips=tips))
+            drawing.add(
+                Line(
+                    where, colour(i), 1.8 if len(kept) < 6 else 1.4, dash(i, first=not direct), tip=tips[-1], tips=tips
+                )
+            )
     if direct:
         _name_ends(frame, kept)
     return drawing
@@ -187,17 +199,18 @@ def heatmap(
     groups: Sequence[tuple[str, int]],
     tip: str = "{name}, {group}, columns {first} to {last}: {value:g}",
     note: str = "",
+    width: float = WIDTH,
 ) -> Drawing:
     """Rows of values between 0 and 1, the darker the more; columns in named groups (a layer, how many neurons).
 
     Neighbours with one value are one rectangle, so that four hundred neurons that are held or not stay a few shapes.
     """
-    tall = min(max(320.0 / max(len(names), 1), 3.0), 26.0)
-    drawing = Drawing(WIDTH, 44 + tall * len(names), title, note)
+    tall = min(max(320.0 / max(len(names), 1), 3.0), 24.0)
+    drawing = Drawing(width, 32 + tall * len(names), title, note)
     written = [fitted(name, SMALL, 110) for name in names]
     left = 14 + max((text_width(name, SMALL) for name in written), default=0)
     columns, gap = sum(size for _, size in groups), 6.0
-    each = (WIDTH - left - 14 - gap * (len(groups) - 1)) / max(columns, 1)
+    each = (width - left - 14 - gap * (len(groups) - 1)) / max(columns, 1)
     x, start = left, 0
     for group, size in groups:
         drawing.add(Area(box(x, 24, each * size, tall * len(names)), "grid", 0.55))
@@ -221,13 +234,15 @@ def heatmap(
 
 
 def _columns(drawing: Drawing, names: Sequence[str], y: tuple[float, float], y_label: str, top: float) -> Frame:
-    """A frame with a named column for each of `names`; names that do not fit side by side are turned."""
+    """A frame with a named column for each of `names`; what all names begin with is written once, below, and names
+    that do not fit side by side are turned."""
+    names, common = _shortened(names)
     up = ticks(*y)
     left = 34 + max(text_width(text, SMALL) for text in tick_texts(up))
     slot = (drawing.width - 14 - left) / max(len(names), 1)
     widest = max((text_width(name, SMALL) for name in names), default=0.0)
     turned = widest > slot - 4
-    bottom = 28.0 if not turned else 14 + min(widest, 90.0)
+    bottom = (28.0 if not turned else 14 + min(widest, 90.0)) + (20 if common else 0)
     frame = Frame(drawing, (-0.5, len(names) - 0.5), y, left, top, drawing.width - 14, drawing.height - bottom)
     frame.y_ticks(up)
     skipped = -(-13 // slot) if turned else 1
@@ -237,9 +252,17 @@ def _columns(drawing: Drawing, names: Sequence[str], y: tuple[float, float], y_l
             drawing.add(Text(x + 4, frame.bottom + 6, fitted(name, SMALL, 90), SMALL, "end", "soft", turned=True))
         elif not turned:
             drawing.add(Text(x, frame.bottom + 17, name, SMALL, "middle", "soft"))
-    frame.names("", y_label)
+    frame.names(common, y_label, below=bottom - 10)
     frame.edge()
     return frame
+
+
+def _shortened(names: Sequence[str]) -> tuple[list[str], str]:
+    """Names without what all of them begin with, and that: client-01, client-02 are 01 and 02 of client."""
+    first, last = min(names, default=""), max(names, default="")  # what these two share, all do
+    same = next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+    cut = max(first.rfind(mark, 0, same) for mark in "-_ ") + 1
+    return [name[cut:] for name in names], first[:cut].rstrip("-_ ")
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -15,6 +15,7 @@ __all__ = ["Drawing", "pdf", "svg"]
 
 HEAD = 30  # height of the title's strip, above the drawing
 TITLE_SIZE = 15.0
+SVG_SIGN, PDF_SIGN = "<!-- Drawn by fedsac. -->\n", b"%PDF-1.4\n%\xe2\xe3\xcf\xd3 fedsac\n"  # how files of ours begin
 
 
 def plain(text: str) -> str:
@@ -45,7 +46,7 @@ def svg(drawing: Drawing, *, title: bool = True) -> str:
     if title:
         parts.append(_svg_shape(_title(drawing)))
     parts += map(_svg_shape, drawing.shapes)
-    return "\n".join([*parts, "</svg>", ""])
+    return (SVG_SIGN if title else "") + "\n".join([*parts, "</svg>", ""])
 
 
 def _title(drawing: Drawing) -> Text:
@@ -110,7 +111,7 @@ def pdf(drawing: Drawing) -> bytes:
         font.format("Helvetica-Bold").encode(),
         b"<< /Title " + _pdf_text(drawing.title) + b" /Producer (fedsac) >>",
     ]
-    out, starts = bytearray(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n"), []
+    out, starts = bytearray(PDF_SIGN), []
     for number, content in enumerate(objects, start=1):
         starts.append(len(out))
         out += f"{number} 0 obj\n".encode() + content + b"\nendobj\n"
