@@ -71,7 +71,9 @@ def test_the_picture_has_a_point_and_a_name_for_each_method(finished):
 
 
 def test_an_interrupted_comparison_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(federation._Commits, "SPARE", 0)  # a commit after every round, so that there is something to lose
+    monkeypatch.setattr(
+        federation._Commits, "SPARE", 0
+    )  # a commit after every round, so that there is something to lose
 
     class Stop(Watcher):
         def __init__(self):
