@@ -10,6 +10,7 @@ from pathlib import Path
 from fedsac.paper.cells import Table, span
 from fedsac.paper.claims import Claim, claims
 from fedsac.paper.facts import distances, not_first, plateau
+from fedsac.paper.printed import TABLES
 from fedsac.paper.render import grid_lines, markdown, write_csv
 from fedsac.paper.results import Results
 from fedsac.paper.tables import contradictions, tables
@@ -52,6 +53,7 @@ def page(
         made(results),
         f"## {headline(quick)}",
         markdown_claims(claimed),
+        _not_run(ours),
         *(f"{markdown(table).rstrip()}\n\nAs a file: [{table.name}.csv]({table.name}.csv)" for table in ours),
     ]
     if figures:
@@ -62,6 +64,12 @@ def page(
     if account:
         parts += [account]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _not_run(ours: Sequence[Table]) -> str:
+    there = {table.name for table in ours if not table.empty}
+    missing = [name.removeprefix("table") for name in TABLES if name not in there]
+    return f"Not run: Table {', '.join(missing)}." if missing else ""
 
 
 def made(results: Results) -> str:

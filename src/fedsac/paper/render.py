@@ -202,7 +202,10 @@ def write_csv(table: Table, path: Path) -> None:
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
             for label in table.labels if not cell.same else ():
-                writer.writerow([table.name, *column, row.key, label, *_csv_numbers(cell, label), int(table.quick)])
+                numbers = _csv_numbers(cell, label)
+                if table.digits is None:  # settings: all values that were run, not their mean
+                    numbers[0:2] = [" ".join(f"{v:g}" for v in cell.ours[label].values) if cell.ours else "", ""]
+                writer.writerow([table.name, *column, row.key, label, *numbers, int(table.quick)])
     write_atomic(path, text.getvalue().encode())
 
 

@@ -43,6 +43,8 @@ def terminal_claims(claims: Sequence[Claim], *, quick: bool, failures: bool = Fa
 
 def markdown_claims(claims: Sequence[Claim]) -> str:
     """The summary as a Markdown table: a line for each claim."""
+    if not any(claim.tested for claim in claims):
+        return "None could be tested: what they compare was not run."
     rows = [
         [_text(claim), *(", ".join(said(claim, beside)) or "-" for beside in (False, True))]
         for claim in claims
