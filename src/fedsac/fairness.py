@@ -67,14 +67,26 @@ def gamma_limit(contributions: Values, best_reward: float) -> float | None:
 
     # Pearson's best rewards in a box are a + b c, clipped to it, with mean(theta) = a + b mean(c): the KKT conditions
     # of min |theta - mean|^2 - 2 s c.theta, whose solutions over s trace the candidates. For each b, that a is the root
-    # of a decreasing function; over b, gamma has one peak, found on a grid that closes in on it.
+    # of a decreasing function, linear between the places where somebody meets a bound; over b, gamma has one peak,
+    # found on a grid that closes in on it.
     def gammas(b: np.ndarray) -> np.ndarray:
-        a_low, a_high = low.min() - b * c.max(), high.max() - b * c.min()
-        for _ in range(60):
-            a = (a_low + a_high) / 2
-            theta = np.clip(a[:, None] + b[:, None] * c, low, high)
-            rising = theta.mean(1) > a + b * c.mean()
-            a_low, a_high = np.where(rising, a, a_low), np.where(rising, a_high, a)
+        bounds = np.sort(np.concatenate([low - b[:, None] * c, high - b[:, None] * c], 1), 1)
+
+        def excess(a: np.ndarray) -> np.ndarray:
+            clipped: np.ndarray = np.clip(a[:, None] + b[:, None] * c, low, high).mean(1) - a - b * c.mean()
+            return clipped
+
+        which = np.arange(len(b))
+        left, right = np.zeros(len(b), dtype=int), np.full(len(b), bounds.shape[1] - 1)
+        while (right - left > 1).any():
+            middle = (left + right) // 2
+            rising = excess(bounds[which, middle]) > 0
+            left, right = np.where(rising, middle, left), np.where(rising, right, middle)
+        a_left, a_right = bounds[which, left], bounds[which, right]
+        at_left, at_right = excess(a_left), excess(a_right)
+        fall = at_left - at_right
+        a = a_left + np.where(fall > 0, at_left / np.where(fall > 0, fall, 1), 0) * (a_right - a_left)
+        theta = np.clip(a[:, None] + b[:, None] * c, low, high)
         theta = theta - theta.mean(1, keepdims=True)
         centred = c - c.mean()
         return 100 * (theta @ centred) / np.sqrt((theta**2).sum(1) * (centred @ centred))

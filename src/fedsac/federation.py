@@ -18,6 +18,7 @@ from fedsac.errors import FedsacError
 from fedsac.methods.base import Method, Rewards, State, Task, Updates
 from fedsac.models.files import serialised_bytes
 from fedsac.models.network import Network
+from fedsac.models.neurons import Layout
 from fedsac.models.submodels import extract
 from fedsac.prepare import Prepared, prepare
 from fedsac.result import Result, judged
@@ -57,7 +58,7 @@ class Running:
     task: Task = field(init=False)
     method: Method = field(init=False)
     rewards: Rewards = field(init=False)
-    sizes: list[int] = field(init=False)  # parameters of what each client holds now
+    held: list[Layout] = field(init=False)  # the submodel that each client holds now
     settled: tuple[int, State] = field(init=False)  # the last whole round, and the state after it
 
     def begin(self, contributions: Contributions) -> None:
@@ -74,7 +75,7 @@ class Running:
     def earn(self) -> None:
         """Let the method say what everybody holds now."""
         self.rewards = self.method.rewards(self.task, self.state)
-        self.sizes = self.prepared.layout.count(self.rewards.neurons).tolist()
+        self.held = self.prepared.layout.submodels(self.rewards.neurons)
 
     def commit(self, seconds: float) -> None:
         """Make all whole rounds so far final."""
@@ -115,7 +116,7 @@ def play(
 
 def _round(runs: Sequence[Running], watcher: Watcher, absent: Absent) -> None:
     """One round of each run, all their clients side by side."""
-    sent = [run.sizes for run in runs]
+    sent = [[submodel.parameters for submodel in run.held] for run in runs]
     answers = train_round([(run.prepared.clients, run.rewards, run.round) for run in runs], absent)
     for run, updates in zip(runs, answers, strict=True):
         run.state = run.method.learn(run.task, run.state, updates)
@@ -195,8 +196,8 @@ def _record(run: Running, sent: list[int], updates: Updates, scores: _Scores | N
         "diverged": [run.task.clients[i] for i in updates.diverged],
         "losses": [loss if loss == loss and abs(loss) != float("inf") else None for loss in updates.losses],
         "bytes": {"down": weight * sum(sent), "up": weight * sum(sent[i] for i in updates.clients)},
-        "neurons": run.rewards.neurons.sum(1).tolist(),
-        "parameters": run.sizes,
+        "neurons": [submodel.neurons for submodel in run.held],
+        "parameters": [submodel.parameters for submodel in run.held],
         "rewards": None if scores is None else scores.test,
         "rewards_validation": None if scores is None else scores.validation,
         "global_accuracy": None if scores is None else scores.common,
@@ -227,10 +228,8 @@ def _finish(run: Running, clock: "_Clock") -> Result:
         global_model=common,
         reward_models=kept,
         reward_bytes={
-            "counted": weight * sum(run.sizes),
-            "serialised": sum(
-                serialised_bytes(layout.smaller(mask), run.prepared.initial.dtype) for mask in rewards.neurons.cpu()
-            ),
+            "counted": weight * sum(submodel.parameters for submodel in run.held),
+            "serialised": sum(serialised_bytes(submodel, run.prepared.initial.dtype) for submodel in run.held),
         },
         seconds=clock.seconds(run),
         folder=None if run.folder is None else run.folder.path,

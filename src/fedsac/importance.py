@@ -30,6 +30,12 @@ def importance(model: Network | nn.Module, x: Tensor, y: Tensor) -> Tensor:
     x, classes = x.flatten(1), network.layout.sizes[-1]
     if not len(y) or len(x) != len(y) or int(y.min()) < 0 or int(y.max()) >= classes:
         raise FedsacError(f"importance needs as many labels as samples, at least one, each in 0..{classes - 1}")
+    return rises(network, x, y)
+
+
+@torch.no_grad()
+def rises(network: Network, x: Tensor, y: Tensor) -> Tensor:
+    """`importance` of data that has been looked at."""
     layers = _padded(network)
     activations, inputs = [], [torch.addmm(layers[0][1], x, layers[0][0])]
     for weight, bias in layers[1:]:
@@ -38,12 +44,12 @@ def importance(model: Network | nn.Module, x: Tensor, y: Tensor) -> Tensor:
     before = _loss(inputs[-1], y)
 
     # A GPU wants few large products, a CPU small ones that stay in its cache.
-    rise = _rises_dense if x.is_cuda else _rises
-    rises = [
+    rise = _rises_cuda if x.is_cuda else _rises
+    found = [
         rise(activation, layers[i + 1][0], inputs[i + 1], layers[i + 2 :], y, before)
         for i, activation in enumerate(activations)
     ]
-    return torch.cat(rises) / len(y)
+    return torch.cat(found) / len(y)
 
 
 Layers = list[tuple[Tensor, Tensor]]
@@ -60,6 +66,14 @@ def _rises(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, be
             z = torch.addmm(b, z.relu_(), w)
         rises.append((_loss(z, y[rows]) - before[rows]).sum(dtype=torch.float64))
     return torch.stack(rises) if rises else a.new_zeros(0, dtype=torch.float64)
+
+
+def _rises_cuda(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, before: Tensor) -> Tensor:
+    """The same, on a GPU: in registers where the shapes permit, else through memory."""
+    from fedsac import kernels
+
+    rise = kernels.rises if kernels.fits(below, tail) else _rises_dense
+    return rise(a, weight, below, tail, y, before)
 
 
 def _rises_dense(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, before: Tensor) -> Tensor:

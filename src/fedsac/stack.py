@@ -7,6 +7,7 @@ product `W += activations.T @ delta`, and no graph is built.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -57,42 +58,81 @@ def train(
     members, size = batches.rows.shape[1:]
     layers = _workspace(layout, models.expand(members, -1))
     masks = None if neurons is None else [m.unsqueeze(1).to(models.dtype) for m in layout.by_layer(neurons)]
-    scale, shift = pool.scale.unsqueeze(1), pool.shift.unsqueeze(1)
     # Memory is taken once: fresh pages for every step's tensors would cost a tenth of the time.
-    stored = pool.x.new_empty(members * size, layout.sizes[0])
-    inputs = [models.new_empty(members, size, w.shape[1]) for w, _ in layers]
+    active = [models.new_empty(members, size, b.shape[1]) for _, b in layers[:-1]]
     deltas = [models.new_empty(members, size, b.shape[1]) for _, b in layers]
     losses = models.new_zeros(members)
+    first = _first_layer(pool, layers[0], None if masks is None else masks[0], size)
     for rows, weight in zip(batches.rows, batches.weight, strict=True):
-        torch.index_select(pool.x, 0, rows.flatten(), out=stored)
-        inputs[0].copy_(stored.view_as(inputs[0])).mul_(scale).add_(shift)
         y = pool.y[rows].unsqueeze(2)
-        for i, (w, b) in enumerate(layers[:-1]):
-            torch.bmm(inputs[i], w, out=inputs[i + 1]).add_(b.unsqueeze(1)).relu_()
+        first.forward(rows, active[0])
+        for i, (w, b) in enumerate(layers[1:-1], start=1):
+            torch.bmm(active[i - 1], w, out=active[i]).add_(b.unsqueeze(1)).relu_()
             if masks is not None:
-                inputs[i + 1].mul_(masks[i])
+                active[i].mul_(masks[i])
         w, b = layers[-1]
         delta = deltas[-1]
-        torch.log_softmax(torch.bmm(inputs[-1], w).add_(b.unsqueeze(1)), 2, out=delta)
+        torch.log_softmax(torch.bmm(active[-1], w).add_(b.unsqueeze(1)), 2, out=delta)
         losses -= (delta.gather(2, y).squeeze(2) * weight).sum(1)
 
         # d loss / d logits = p - onehot(y), weighted; times -lr, so that all that follows is the step itself.
         delta.exp_()
         delta.scatter_add_(2, y, delta.new_full((), -1).expand(y.shape))
         delta *= (weight * -lr.unsqueeze(1)).unsqueeze(2)
-        for i in range(len(layers) - 1, -1, -1):
+        for i in range(len(layers) - 1, 0, -1):
             w, b = layers[i]
-            if i:
-                below = torch.bmm(deltas[i], w.mT, out=deltas[i - 1])
-                # A masked or silent neuron has a = 0: nothing flows back through it.
-                torch.ops.aten.threshold_backward.grad_input(below, inputs[i], 0, grad_input=below)
-            w.baddbmm_(inputs[i].mT, deltas[i])
+            below = torch.bmm(deltas[i], w.mT, out=deltas[i - 1])
+            # A masked or silent neuron has a = 0: nothing flows back through it.
+            torch.ops.aten.threshold_backward.grad_input(below, active[i - 1], 0, grad_input=below)
+            w.baddbmm_(active[i - 1].mT, deltas[i])
             b += deltas[i].sum(1)
+        first.update(rows, deltas[0])
     trained = models.new_empty(members, layout.parameters)
     for (w, b), (trained_w, trained_b) in zip(layout.views(trained), layers, strict=True):
         w.copy_(trained_w[..., : w.shape[-1]])
         b.copy_(trained_b[..., : b.shape[-1]])
     return trained, losses / len(batches.rows)
+
+
+class FirstLayer(Protocol):
+    """The layer that reads samples, by far the largest: weights and biases are used and updated in place."""
+
+    def forward(self, rows: Tensor, out: Tensor) -> None:
+        """What is active [S, batch, width] for the samples of rows [S, batch]."""
+
+    def update(self, rows: Tensor, delta: Tensor) -> None:
+        """A step along delta [S, batch, width], for the rows of the last `forward`."""
+
+
+def _first_layer(pool: Samples, layer: tuple[Tensor, Tensor], mask: Tensor | None, size: int) -> FirstLayer:
+    weight, bias = layer
+    if weight.is_cuda:
+        from fedsac import kernels
+
+        if kernels.FirstLayer.fits(weight, size):
+            return kernels.FirstLayer(pool.x, pool.scale, pool.shift, weight, bias, mask)
+    return _PlainFirstLayer(pool, weight, bias, mask, size)
+
+
+class _PlainFirstLayer:
+    def __init__(self, pool: Samples, weight: Tensor, bias: Tensor, mask: Tensor | None, size: int) -> None:
+        self._pool, self._weight, self._bias, self._mask = pool, weight, bias, mask
+        members, features, _ = weight.shape
+        self._stored = pool.x.new_empty(members * size, features)
+        self._inputs = weight.new_empty(members, size, features)
+        self._normal = pool.scale.unsqueeze(1), pool.shift.unsqueeze(1)
+
+    def forward(self, rows: Tensor, out: Tensor) -> None:
+        torch.index_select(self._pool.x, 0, rows.flatten(), out=self._stored)
+        scale, shift = self._normal
+        self._inputs.copy_(self._stored.view_as(self._inputs)).mul_(scale).add_(shift)
+        torch.bmm(self._inputs, self._weight, out=out).add_(self._bias.unsqueeze(1)).relu_()
+        if self._mask is not None:
+            out.mul_(self._mask)
+
+    def update(self, rows: Tensor, delta: Tensor) -> None:
+        self._weight.baddbmm_(self._inputs.mT, delta)
+        self._bias += delta.sum(1)
 
 
 def _workspace(layout: Layout, params: Tensor) -> list[tuple[Tensor, Tensor]]:

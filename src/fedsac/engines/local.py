@@ -53,7 +53,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """Models [N, parameters] after a job, their mean loss [N] and which of them are still numbers [N]."""
+    """Models [N, parameters] after a job; on the CPU, their mean loss [N] and which of them are still numbers [N]."""
 
     models: Tensor
     losses: Tensor
@@ -126,7 +126,9 @@ def _stack(jobs: list[Job]) -> list[Trained]:
         _batches(jobs, device, dtype),
         lr.to(device),
     )
-    finite = stack.finite(params, losses)
+    # Brought to the CPU once for all jobs: every transfer waits for the device.
+    losses, finite = torch.stack([losses.double(), stack.finite(params, losses).double()]).cpu()
+    finite = finite.bool()
     return [
         Trained(*parts) for parts in zip(params.split(sizes), losses.split(sizes), finite.split(sizes), strict=True)
     ]
@@ -223,5 +225,6 @@ def personalised(runs: Sequence[tuple[Clients, Rewards, int]]) -> list[Tensor]:
     models = [rewards.models for _, rewards, _ in runs]
     for i, trained in zip(extra, train(jobs), strict=True):
         # Who diverges in that epoch keeps the model it was given.
-        models[i] = torch.where(trained.finite.unsqueeze(1), trained.models, models[i])
+        finite = trained.finite.unsqueeze(1).to(models[i].device)
+        models[i] = torch.where(finite, trained.models, models[i])
     return models

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedsac import rng, stack
 from fedsac.batches import stacked
-from fedsac.importance import importance
+from fedsac.importance import rises
 from fedsac.models.network import Network
 from fedsac.models.neurons import Layout
 
@@ -47,7 +47,7 @@ class Task:
         """Importance of each neuron of a model [parameters] on V (Eq. 3)."""
         v = self.validation
         folded = stack.fold(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
-        return importance(Network(self.layout, folded), v.x.to(params.dtype), v.y)
+        return rises(Network(self.layout, folded), v.x.to(params.dtype), v.y)
 
     def evaluate(self, params: Tensor, neurons: Tensor | None, samples: stack.Samples | None = None) -> Tensor:
         """Accuracy on V (or a part of it) of models [S or 1, parameters], cut to `neurons`; float64 on the CPU."""

@@ -16,11 +16,12 @@ def keep(layout: Layout, update: Tensor, shares: Tensor) -> Tensor:
     >>> keep(Layout((1, 1, 5)), update, torch.tensor([.4]))[0, -5:].tolist()
     [0.5, 0.0, 0.0, -0.7, 0.0]
     """
-    kept = update.new_zeros(len(shares), len(update))
-    for given, whole in zip(_tensors(layout, kept), _tensors(layout, update), strict=True):
-        n = len(whole)
-        # Shares that come to a whole number of entries but for rounding: no entry more.
-        k = torch.ceil(n * shares.double() - 1e-6).clamp(0, n - 1).long().to(whole.device)
+    kept = update.new_empty(len(shares), len(update))
+    pieces = _tensors(layout, update)
+    n = torch.tensor([len(piece) for piece in pieces], dtype=torch.float64).unsqueeze(1)
+    # Shares that come to a whole number of entries but for rounding: no entry more. All of them in one transfer.
+    counts = torch.ceil(n * shares.double().cpu() - 1e-6).clamp_min(0).minimum(n - 1).long().to(update.device)
+    for given, whole, k in zip(_tensors(layout, kept), pieces, counts, strict=True):
         size = whole.abs()
         ordered = size.sort(descending=True).values
         least = torch.where(k > 0, ordered[(k - 1).clamp_min(0)], torch.inf)

@@ -65,14 +65,11 @@ class Layout:
             bias.copy_(outputs)
         return held
 
-    def count(self, neurons: Tensor) -> Tensor:
-        """How many parameters a neuron mask [..., neurons] holds, [...]."""
-        total = torch.zeros(neurons.shape[:-1], dtype=torch.int64, device=neurons.device)
-        for inputs, outputs in self.ends(neurons):
-            total += (inputs.sum(-1) + 1) * outputs.sum(-1)
-        return total
+    def submodels(self, neurons: Tensor) -> list["Layout"]:
+        """The layouts of the submodels that hold `neurons` [N, neurons], one mask each."""
+        widths = torch.stack([layer.sum(-1) for layer in self.by_layer(neurons)], -1).tolist()
+        return [Layout((self.sizes[0], *hidden, self.sizes[-1])) for hidden in widths]
 
     def smaller(self, neurons: Tensor) -> "Layout":
         """The layout of the submodel that holds `neurons`, one mask [neurons]."""
-        hidden = [int(layer.sum()) for layer in self.by_layer(neurons)]
-        return Layout((self.sizes[0], *hidden, self.sizes[-1]))
+        return self.submodels(neurons.unsqueeze(0))[0]

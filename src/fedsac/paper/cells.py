@@ -1,0 +1,149 @@
+"""What a table of the paper holds, printed and ours: cells that know their numbers and their place in the column."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedsac.paper.printed import Column, Printed
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number over seeds: one entry for each seed that has it. `low` is Table 7's number in brackets."""
+
+    values: tuple[float, ...]
+    seeds: int
+    low: tuple[float, ...] = ()
+
+    @property
+    def mean(self) -> float | None:
+        return float(np.mean(self.values)) if self.values else None
+
+    @property
+    def deviation(self) -> float | None:
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+    @property
+    def lowest(self) -> float | None:
+        return float(np.mean(self.low)) if self.low else None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The printed number and ours by label; `ours` is empty where nothing was run.
+
+    `ranks` has, by label, the row's place in its column: in the paper, and in ours. `first` names where it is the best
+    of its column: "paper", or a label. `same`: a variant that is no variant in this column.
+    """
+
+    paper: Printed | None
+    ours: dict[str, Value] = field(default_factory=dict)
+    same: bool = False
+    ranks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    first: frozenset[str] = frozenset()
+
+    def moved(self, label: str) -> bool:
+        """Whether the row's place in its column is another than in the paper."""
+        return label in self.ranks and self.ranks[label][0] != self.ranks[label][1]
+
+    def mean(self, label: str) -> float | None:
+        """The number at a label or, for "paper", the printed one."""
+        if label == "paper":
+            return None if self.paper is None else self.paper.value
+        return self.ours[label].mean if label in self.ours else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method; or a variant of one, which is compared as if it stood in the place of the row `of`."""
+
+    key: str
+    name: str
+    of: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def variant(self) -> bool:
+        return self.key != self.of
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper and ours. `labels` are our lines of a cell and what they mean; `digits` None: as they are.
+    `better`: whether more (+1), less (-1) or neither (0) is better. `seeds`: the numbers of seeds behind its cells."""
+
+    name: str
+    title: str
+    labels: dict[str, str]
+    digits: int | None
+    better: int
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rounds: tuple[int, ...]
+    quick: bool
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of it was run."""
+        return not any(cell.ours for row in self.rows for cell in row.cells)
+
+    @property
+    def headline(self) -> str:
+        """The table's number and title, how much is behind it, and whether that was the quick version."""
+        quick = " (quick)" if self.quick else ""
+        behind = "not run" if self.empty else f"{span(self.seeds, 'seed')}, {span(self.rounds, 'round')}"
+        return f"Table {self.name.removeprefix('table')}{quick}: {self.title} ({behind})"
+
+    def row(self, key: str) -> Row | None:
+        return next((row for row in self.rows if row.key == key), None)
+
+    def moved(self, label: str) -> tuple[int, int]:
+        """How many cells have another rank than in the paper, and how many have a rank at all; variants apart."""
+        ranked = [cell for row in self.rows if not row.variant for cell in row.cells if label in cell.ranks]
+        return sum(cell.moved(label) for cell in ranked), len(ranked)
+
+
+def span(numbers: Sequence[int], unit: str) -> str:
+    """How many there are.
+
+    >>> span((5,), "seed"), span((1,), "seed"), span((3, 4, 5), "seed")
+    ('5 seeds', '1 seed', '3 to 5 seeds')
+    """
+    if len(numbers) > 1:
+        return f"{min(numbers)} to {max(numbers)} {unit}s"
+    return f"{numbers[0]} {unit}" + ("" if numbers[0] == 1 else "s")
+
+
+def ranked(rows: Sequence[Row], labels: Sequence[str], better: int) -> tuple[Row, ...]:
+    """The rows, their cells told their ranks and where they are first."""
+    places = range(len(rows[0].cells))
+    columns = [[_placed(rows, row, place, labels, better) for place in places] for row in rows]
+    return tuple(replace(row, cells=tuple(cells)) for row, cells in zip(rows, columns, strict=True))
+
+
+def _placed(rows: Sequence[Row], row: Row, place: int, labels: Sequence[str], better: int) -> Cell:
+    cell = row.cells[place]
+    if cell.same:
+        return cell
+    others = [other.cells[place] for other in rows if not other.variant and other.key != row.of]
+    ranks = {}
+    for label in labels:
+        # Whoever is missing on one side must not shift the others on the other.
+        both = [other for other in others if None not in (other.mean("paper"), other.mean(label))]
+        pair = [_rank(cell, both, where, better) for where in ("paper", label)]
+        if pair[0] is not None and pair[1] is not None:
+            ranks[label] = (pair[0], pair[1])
+    first = {where for where in ("paper", *labels) if _rank(cell, others, where, better) == 1}
+    return replace(cell, ranks=ranks, first=frozenset(first))
+
+
+def _rank(cell: Cell, others: Sequence[Cell], where: str, better: int) -> int | None:
+    """1 for the best; equal numbers share a rank."""
+    own = cell.mean(where)
+    if own is None:
+        return None
+    there = [mean for other in others if (mean := other.mean(where)) is not None]
+    return 1 + sum(round(better * (mean - own), 4) > 0 for mean in there)

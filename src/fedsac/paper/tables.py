@@ -1,0 +1,195 @@
+"""From raw results to the paper's tables, ours beside the printed ones.
+
+Nothing is filled in: what was not run has no number.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fedsac.paper.cells import Cell, Row, Table, Value, ranked
+from fedsac.paper.kinds import KINDS, Measure, accuracy, alone, common, setting
+from fedsac.paper.printed import METHODS, TABLES, Column, Printed, printed
+from fedsac.paper.results import Results, Run
+from fedsac.paper.settings import BATCH, TABLE7_BETA, preset
+
+READS_BETA = ("fedsac", "fedsac-no-allocation", "fedsac-no-aggregation")
+HAS_COMMON = ("fedavg", "qffl")  # whose rewards are not the common model
+OTHER_BETA = "beta of Tables 2 and 7"
+
+
+class Index:
+    """Runs by column."""
+
+    def __init__(self, results: Results) -> None:
+        self._runs: dict[Column, list[Run]] = defaultdict(list)
+        for run in results.runs:
+            self._runs[Column(run.data, run.clients, run.scene)].append(run)
+
+    def of(self, column: Column, method: str, beta: float | None = None) -> list[Run]:
+        """A method's runs, one for each seed; `beta` for the methods that read it."""
+        return _one_per_seed(r for r in self._runs[column] if r.method == method and beta in (None, r.beta))
+
+    def any(self, column: Column) -> list[Run]:
+        """One run for each seed, whatever its method: the contributions are the same for all."""
+        return _one_per_seed(sorted(self._runs[column], key=lambda run: run.method != "standalone"))
+
+    def all(self, column: Column) -> list[Run]:
+        return self._runs[column]
+
+
+def _one_per_seed(runs: Iterable[Run]) -> list[Run]:
+    found: dict[int, Run] = {}
+    for run in runs:
+        found.setdefault(run.seed, run)
+    return [found[seed] for seed in sorted(found)]
+
+
+def table9_beta(column: Column) -> float:
+    """FedSAC's beta by Table 9, our headline; also with more clients, for which the paper names none."""
+    return float(preset("paper", column.data, column.scene)["beta"])
+
+
+def other_beta(column: Column) -> float:
+    """FedSAC's beta by Tables 2 and 7; Table 9's where these say nothing else."""
+    return float(preset("paper-tables", column.data, column.scene)["beta"])
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a row's numbers come from: the runs of a column, or None where a variant is none."""
+
+    key: str
+    name: str
+    of: str
+    runs: Callable[[Column], list[Run] | None]
+    measure: Measure
+
+
+def table(name: str, results: Results) -> Table:
+    """One of the paper's tables, "table1" to "table9", with our results beside the printed ones."""
+    kind, columns, index = KINDS[name], TABLES[name], Index(results)
+    paper = {column: _printed(name, column) for column in columns}
+    sources = _settings(index) if name == "table9" else _sources(name, index)
+    found = {source.key: [source.runs(column) for column in columns] for source in sources}
+    rows = []
+    for source in sources:
+        cells = [
+            Cell(
+                paper[column].get(source.of),
+                {label: _value(runs, source.measure, label) for label in kind.labels} if runs else {},
+                same=runs is None,
+            )
+            for column, runs in zip(columns, found[source.key], strict=True)
+        ]
+        rows.append(Row(source.key, source.name, source.of, tuple(cells)))
+    used = [runs for cells in found.values() for runs in cells if runs]
+    if name == "table9":  # its rows keep one run for each value
+        used = [runs for column in columns if (runs := index.all(column))]
+    return Table(
+        name=name,
+        title=kind.title,
+        labels=kind.labels,
+        digits=kind.digits,
+        better=kind.better,
+        columns=columns,
+        rows=ranked(rows, tuple(kind.labels), kind.better) if kind.better else tuple(rows),
+        notes=(*kind.notes, *(contradictions() if name == "table9" else ())),
+        seeds=tuple(sorted({len({run.seed for run in runs}) for runs in used})),
+        rounds=tuple(sorted({run.rounds for runs in used for run in runs})),
+        quick=bool(results.made.get("quick")),
+    )
+
+
+def tables(results: Results) -> list[Table]:
+    """All nine."""
+    return [table(name, results) for name in TABLES]
+
+
+def contradictions() -> tuple[str, ...]:
+    """Where Table 9's beta is not the one at which Tables 2 and 7 print the same accuracy."""
+    found = []
+    for (data, scene), beta in TABLE7_BETA.items():
+        column = Column(data, 10, scene)
+        table2, named = printed("table2")[column]["fedsac"].value, table9_beta(column)
+        table7 = {b: printed("table7")[column][f"beta={b:g}"].value for b in (named, beta)}
+        if named != beta and table7[beta] == table2:
+            found.append(
+                f"{column}: Table 9 names beta {named:g}, at which Table 7 has {table7[named]:.2f}; Table 2 has "
+                f"{table2:.2f}, as Table 7 has at beta {beta:g}."
+            )
+    return tuple(found)
+
+
+def _value(runs: list[Run], measure: Measure, label: str) -> Value:
+    numbers = [measure(run, label) for run in runs]
+    values = tuple(value for value, _ in numbers if value is not None)
+    return Value(values, len({run.seed for run in runs}), tuple(low for _, low in numbers if low is not None))
+
+
+def _printed(name: str, column: Column) -> dict[str, Printed]:
+    values = printed(name)[column]
+    if name != "table9":
+        return values
+    tuned = TABLE7_BETA.get((column.data, column.scene))
+    # Batch sizes stand in the table's caption.
+    return values | {"batch": Printed(BATCH[column.data])} | ({} if tuned is None else {OTHER_BETA: Printed(tuned)})
+
+
+def _sources(name: str, index: Index) -> list[Source]:
+    """The printed rows, each with its variants below it where there are runs of any."""
+    columns, found = TABLES[name], list[Source]()
+    for row in printed(name)[columns[0]]:
+        if row.startswith("beta="):
+            found.append(_by_beta(index, row, KINDS[name].measure))
+        elif row == "standalone":
+            found.append(Source(row, METHODS[row], row, index.any, alone))
+        else:
+            found += _method(index, row, KINDS[name].measure)
+    return [source for source in found if source.key == source.of or any(map(source.runs, columns))]
+
+
+def _by_beta(index: Index, row: str, measure: Measure) -> Source:
+    beta = float(row.removeprefix("beta="))
+    return Source(row, f"beta {beta:g}", row, lambda column: index.of(column, "fedsac", beta), measure)
+
+
+def _method(index: Index, method: str, measure: Measure) -> list[Source]:
+    name = METHODS[method]
+
+    def runs(column: Column) -> list[Run]:
+        return index.of(column, method, table9_beta(column) if method in READS_BETA else None)
+
+    def others(column: Column) -> list[Run] | None:
+        beta = other_beta(column)
+        return None if beta == table9_beta(column) else index.of(column, method, beta)
+
+    found = [Source(method, name, method, runs, measure)]
+    if method in READS_BETA:
+        found.append(Source(f"{method}:other-beta", f"{name}, {OTHER_BETA}", method, others, measure))
+    if method in HAS_COMMON and measure is accuracy:
+        found.append(Source(f"{method}:common", f"{name}, common model", method, runs, common))
+    return found
+
+
+def _settings(index: Index) -> list[Source]:
+    """Table 9: what it names, and what our runs had (all betas of FedSAC's, Table 7's among them)."""
+
+    def distinct(runs: list[Run], key: str) -> list[Run]:
+        return list({getattr(run, key): run for run in sorted(runs, key=lambda run: float(getattr(run, key)))}.values())
+
+    def of_all(key: str) -> Callable[[Column], list[Run]]:
+        return lambda column: distinct(index.all(column), key)
+
+    def betas(column: Column) -> list[Run]:
+        return distinct([run for run in index.all(column) if run.method == "fedsac"], "beta")
+
+    def others(column: Column) -> list[Run]:
+        beta = TABLE7_BETA.get((column.data, column.scene))
+        return [] if beta is None else index.of(column, "fedsac", beta)[:1]
+
+    names = {"lr": "learning rate", "local_steps": "local steps", "batch": "batch size"}
+    found = [Source(key, name, key, of_all(key), setting(key)) for key, name in names.items()]
+    found.append(Source("beta", "beta", "beta", betas, setting("beta")))
+    found.append(Source(OTHER_BETA, OTHER_BETA, OTHER_BETA, others, setting("beta")))
+    return found

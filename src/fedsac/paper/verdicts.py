@@ -1,0 +1,91 @@
+"""Claims as people read them: counts, and the cells where a claim fails, on a terminal and in Markdown."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from fedsac.paper.claims import Claim
+from fedsac.paper.printed import Column
+from fedsac.paper.render import grid_lines
+from fedsac.paper.tables import OTHER_BETA
+
+LEGEND = (
+    "best: at the round with the highest test gamma, the paper's rule; last: at the last round; fair: among the rounds "
+    "with gamma above 95; mean: over all rounds; alone: clients that train alone. A cell counts where everything that "
+    "the claim compares was run."
+)
+
+
+def headline(quick: bool) -> str:
+    return f"The paper's claims{' (quick)' if quick else ''}: in how many cells they hold"
+
+
+def terminal_claims(claims: Sequence[Claim], *, quick: bool, failures: bool = False) -> RenderableType:
+    """The claims that were tested, with counts; `failures`: also where they fail, with the numbers."""
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    grid.add_column("claim", ratio=1)
+    grid.add_column("Table 9's beta", no_wrap=True)
+    grid.add_column(OTHER_BETA, no_wrap=True)
+    for claim in claims:
+        if claim.tested:
+            grid.add_row(_text(claim), *(_counts(claim, beside) for beside in (False, True)))
+    parts: list[RenderableType] = [Text(headline(quick), style="bold"), grid, Text(LEGEND + "\n", style="dim")]
+    if failures:
+        for text, cells in failing(claims):
+            parts.append(Text(f"{text} fails in"))
+            parts += [Padding(Text(f"{where}; {numbers}", style="dim"), (0, 0, 0, 2)) for where, numbers in cells]
+    return Group(*parts)
+
+
+def markdown_claims(claims: Sequence[Claim]) -> str:
+    """The summary as a Markdown table: a line for each claim."""
+    if not any(claim.tested for claim in claims):
+        return "None could be tested: what they compare was not run."
+    rows = [
+        [_text(claim), *(", ".join(said(claim, beside)) or "-" for beside in (False, True))]
+        for claim in claims
+        if claim.tested
+    ]
+    return "\n".join(
+        [*grid_lines(["claim", "with Table 9's beta", f"with the {OTHER_BETA}"], rows, left=3), "", LEGEND]
+    )
+
+
+def failing(claims: Sequence[Claim]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """For each claim that fails somewhere: the claim, and the cells where it does, each with its numbers."""
+    found = []
+    for claim in claims:
+        columns = dict.fromkeys(verdict.column for verdicts in claim.verdicts.values() for verdict in verdicts)
+        cells: dict[Column, list[str]] = {column: [] for column in columns}
+        for label in claim.verdicts:
+            for beside in (False, True):
+                for verdict in claim.failures(label, beside=beside):
+                    where = f"{label}, {OTHER_BETA}" if beside else label
+                    cells.setdefault(verdict.column, []).append(f"{where}: {verdict.numbers}")
+        failed = [(str(column), "; ".join(numbers)) for column, numbers in cells.items() if numbers]
+        if failed:
+            found.append((claim.text, failed))
+    return found
+
+
+def _text(claim: Claim) -> str:
+    run = max(len(verdicts) for verdicts in claim.verdicts.values())
+    return claim.text + ("" if run == claim.cells else f" [{run} of {claim.cells} cells run]")
+
+
+def said(claim: Claim, beside: bool = False) -> list[str]:
+    """In how many cells a claim holds, label by label."""
+    labels = claim.beside if beside else claim.verdicts
+    return ["{} {} of {}".format(label, *claim.count(label, beside=beside)) for label in labels]
+
+
+def _counts(claim: Claim, beside: bool) -> Text:
+    lines = []
+    for label, text in zip(claim.beside if beside else claim.verdicts, said(claim, beside), strict=True):
+        held, tested = claim.count(label, beside=beside)
+        lines.append(Text(text, style="green" if held == tested else "red" if held == 0 else "yellow"))
+    return Text("\n").join(lines) if lines else Text("-")

@@ -1,0 +1,65 @@
+"""The CUDA kernels against plain torch. Without a CUDA device they run in Triton's interpreter, where that is there."""
+
+import os
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton is not installed")
+if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("there is no CUDA device, and TRITON_INTERPRET=1 is not set", allow_module_level=True)
+
+from fedsac import kernels, stack
+from fedsac.importance import _loss, _padded, _rises_dense
+from fedsac.models.network import Network
+from fedsac.models.neurons import Layout
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+@pytest.mark.parametrize(
+    "features, width, batch, own", [(70, 20, 16, True), (33, 200, 32, False), (129, 130, 64, True)]
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_first_layer(features, width, batch, own, masked):
+    members = 3
+    x = (drawn(50, features) * 40).abs().to(torch.uint8)
+    scale, shift = (drawn(members if own else 1, features, seed=i) for i in (1, 2))
+    weight, bias = drawn(members, features, width, seed=3), drawn(members, width, seed=4)
+    mask = (drawn(members, 1, width, seed=5) > 0).float() if masked else None
+    rows = torch.randint(0, 50, (members, batch), generator=torch.Generator().manual_seed(6)).to(DEVICE)
+    delta = drawn(members, batch, width, seed=7)
+    found = []
+    for make in (
+        lambda *wb: kernels.FirstLayer(x, scale, shift, *wb, mask),
+        lambda *wb: stack._PlainFirstLayer(stack.Samples(x, x, scale, shift), *wb, mask, batch),
+    ):
+        w, b, out = weight.clone(), bias.clone(), drawn(members, batch, width)
+        layer = make(w, b)
+        layer.forward(rows, out)
+        layer.update(rows, delta)
+        found.append((out, w, b))
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("hidden, samples", [((20, 37), 70), ((5, 200), 33), ((12,), 65)])
+def test_the_rises_of_the_loss(hidden, samples):
+    layout = Layout((8, *hidden, 10))
+    network = Network(layout, drawn(layout.parameters))
+    x, y = drawn(samples, 8, seed=1), (torch.arange(samples) % 10).to(DEVICE)
+    layers = _padded(network)
+    for i in range(len(hidden)):
+        a = x
+        for weight, bias in layers[: i + 1]:
+            a = torch.relu(a @ weight + bias)
+        below, logits = a @ layers[i + 1][0] + layers[i + 1][1], None
+        tail = layers[i + 2 :]
+        logits = below if not tail else torch.relu(below) @ tail[0][0] + tail[0][1]
+        given = (a, layers[i + 1][0], below, tail, y, _loss(logits, y))
+        assert kernels.fits(below, tail)
+        torch.testing.assert_close(kernels.rises(*given), _rises_dense(*given), rtol=1e-4, atol=2e-3)

@@ -1,0 +1,218 @@
+"""Claims judged on made-up results: where they hold, where they fail, and with which numbers."""
+
+import pytest
+from rich.console import Console
+
+from fedsac.paper.claims import claims
+from fedsac.paper.facts import distances, not_first, plateau
+from fedsac.paper.printed import printed, standalone_later
+from fedsac.paper.tables import table
+from fedsac.paper.verdicts import failing, markdown_claims, terminal_claims
+from tests.made_up import column, results, run
+
+
+def claim(key, *runs):
+    (found,) = [one for one in claims(results(*runs)) if one.key == key]
+    return found
+
+
+def test_first_in_k_of_n():
+    """FedSAC is first in POW and DIR(1.0), second to q-FFL in CLA; at the last round it is first in POW only."""
+    made = [
+        *column("pow", fedsac=(90.0, 0.4)),
+        *column("cla", fedsac=(90.0, 0.4), qffl=(95.0, 0.2)),
+        *column("dir:1.0")[:-1],
+        run(scene="dir:1.0", best=(99.0,), last=(40.0,)),
+    ]
+    found = claim("fairness-first", *made)
+    assert found.cells == 15
+    assert found.count("best") == (2, 3)
+    assert found.count("last") == (1, 3)
+    (failed,) = found.failures("best")
+    assert str(failed.column) == "CIFAR-10 CLA"
+    assert failed.numbers == "FedSAC 90.00, q-FFL 95.00"
+    assert [str(one.column) for one in found.failures("last")] == ["CIFAR-10 CLA", "CIFAR-10 DIR(1.0)"]
+    assert found.beside == {}  # nobody ran the other beta
+
+
+def test_a_tie_is_not_first():
+    assert claim("fairness-first", *column(fedsac=(50.0, 0.4))).count("best") == (0, 1)
+
+
+def test_a_column_counts_only_when_every_method_was_run():
+    assert claim("fairness-first", *column(fedsac=(90.0, 0.4))[1:]).count("best") == (0, 0)
+    assert not claim("fairness-first").tested
+
+
+def test_an_undefined_gamma_is_never_first():
+    nobody, other = column(fedsac=(None, 0.4)), column(fedsac=(60.0, 0.4), cffl=(None, 0.4))
+    assert claim("fairness-first", *nobody).failures("best")[0].numbers == "FedSAC -, FedAvg 50.00"
+    assert claim("fairness-first", *other).count("best") == (1, 1)
+
+
+def test_both_settings_side_by_side():
+    """POW: 90 at beta 5 and 99 at beta 10, q-FFL 95. CLA has one setting, and fails in both for the same reason."""
+    made = [*column("pow", qffl=(95.0, 0.2), fedsac=(90.0, 0.4)), run(beta=10.0, best=(99.0, 0.4))]
+    made += column("cla", qffl=(95.0, 0.2), fedsac=(90.0, 0.4))
+    found = claim("fairness-first", *made)
+    assert found.count("best") == (0, 2)
+    assert found.count("best", beside=True) == (1, 2)
+    assert found.failures("best", beside=True) == []  # told once is enough
+    assert "best 0 of 2, last 0 of 2 | best 1 of 2, last 1 of 2 |" in markdown_claims([found])
+
+
+def test_accuracy_and_the_common_model():
+    """Above every reward (.40 against .30), below FedAvg's common model (.45)."""
+    made = [*column(fedsac=(90.0, 0.40))[1:], run("fedavg", best=(50.0, 0.30, 0.45))]
+    assert claim("accuracy-first", *made).count("best") == (1, 1)
+    assert claim("accuracy-common", *made).count("best") == (0, 1)
+    assert claim("accuracy-common", *made).failures("best")[0].numbers == "FedSAC 40.00, FedAvg's common model 45.00"
+    made = column(fedsac=(90.0, 0.40), fedavg=(50.0, 0.50))
+    assert claim("accuracy-first", *made).failures("best")[0].numbers == "FedSAC 40.00, FedAvg 50.00"
+
+
+def test_standing_alone_can_be_best():
+    made = [run(one.method, best=(50.0, one.labels["best"].max), contributions=(0.6,) * 10) for one in column()]
+    assert claim("accuracy-first", *made).failures("last")[0].numbers == "FedSAC 30.00, Standalone 60.00"
+
+
+@pytest.mark.parametrize(("gamma", "held"), [(95.80, 1), (95.79, 0), (99.9, 1), (None, 0)])
+def test_within_three_points(gamma, held):
+    """98.80 is printed."""
+    assert claim("fairness-close", run(best=(gamma,))).count("best") == (held, 1)
+
+
+def test_the_distance_is_said():
+    assert claim("fairness-close", run(best=(95.0,))).failures("best")[0].numbers == "95.00, printed 98.80 (-3.80)"
+
+
+def test_standalone_against_table_2_and_the_later_lists():
+    """Printed 41.23, later 40.7 at best. Seeds with .40 and .46 for the best: mean 43."""
+    later = standalone_later()["cifar10", "pow"]
+    made = [run(seed=0, contributions=(*later[:9], 0.40)), run(seed=1, contributions=(*later[:9], 0.46))]
+    assert claim("standalone-close", *made).count("alone") == (1, 1)
+    assert claim("standalone-later", *made).count("alone") == (1, 1)
+    each = claim("standalone-clients", *made)
+    assert each.cells == 3
+    assert each.verdicts["alone"][0].numbers == "mean difference 0.23, largest 2.30"  # (43 - 40.7) / 10
+    away = run(contributions=tuple(value + 0.04 for value in later))
+    assert claim("standalone-clients", away).failures("alone")[0].numbers == "mean difference 4.00, largest 4.00"
+    assert claim("standalone-close", away).failures("alone")[0].numbers == "44.70, printed 41.23 (+3.47)"
+
+
+def test_ablations_in_the_printed_order():
+    """POW: FedSAC 98.80, w/o aggregation 98.64, w/o allocation 79.99. DIR(1.0): w/o aggregation is first."""
+
+    def three(scene, *gammas):
+        names = ("fedsac", "fedsac-no-aggregation", "fedsac-no-allocation")
+        return [run(name, scene=scene, best=(gamma,)) for name, gamma in zip(names, gammas, strict=True)]
+
+    made = [*three("pow", 99.0, 90.0, 10.0), *three("dir:1.0", 99.0, 90.0, 10.0)]
+    found = claim("ablation-fairness", *made)
+    assert found.count("best") == (1, 2)
+    assert found.failures("best")[0].numbers == (
+        "FedSAC 99.00 > w/o aggregation 90.00 > w/o allocation 10.00, printed w/o aggregation > FedSAC > w/o allocation"
+    )
+    # FedSAC alone was run at the other beta: nothing to compare it with there.
+    assert claim("ablation-fairness", *made, run(beta=10.0)).beside == {}
+
+
+def test_more_clients():
+    made = column("pow", clients=20, fedsac=(90.0, 0.4)) + column("cla", clients=20, fedave=(60.0, 0.5))
+    assert claim("clients-fairness", *made).count("best") == (1, 2)
+    assert claim("clients-accuracy", *made).count("best") == (1, 2)
+    assert claim("clients-accuracy", *made).failures("best")[0].numbers == "FedSAC 30.00, FedAVE 50.00"
+    assert claim("clients-fairness", *made).cells == 14
+
+
+def test_beta():
+    """Fair rounds' best falls with beta but for 5 and 10; the lowest falls throughout; beta 20 has no fair round."""
+    numbers = {2.0: (0.50, 0.40), 5.0: (0.48, 0.35), 10.0: (0.49, 0.30), 20.0: (0.45, 0.20)}
+    made = [run(beta=beta, best=(97.0, top), fair=(3, top, low)) for beta, (top, low) in numbers.items()]
+    assert claim("beta-accuracy", *made).count("fair") == (1, 1)
+    assert claim("beta-lowest", *made).count("fair") == (1, 1)
+    assert claim("beta-lowest", *made).count("last") == (0, 1)  # the lowest is .8 of the best there: .384 before .392
+    unfair = [*made[:3], run(beta=20.0, best=(90.0, 0.45))]
+    assert claim("beta-accuracy", *unfair).count("fair") == (1, 1)
+    (failed,) = claim("beta-lowest", *unfair).failures("fair")
+    assert failed.numbers == "beta 2: 40.00, beta 5: 35.00, beta 10: 30.00, beta 20: -"
+
+
+@pytest.mark.parametrize(("size", "held"), [(24.7, 1), (22.4, 1), (24.8, 0), (22.3, 0)])
+def test_megabytes_within_five_percent(size, held):
+    """23.57 is printed: from 22.3915 to 24.7485."""
+    assert claim("megabytes-close", run(megabytes=size, counted=23.57)).count("mean") == (held, 1)
+    assert claim("megabytes-close", run(megabytes=size, counted=23.57)).count("last") == (1, 1)
+
+
+def test_megabytes_less_than_the_others():
+    made = [run(one.method, megabytes=26.27, counted=26.27) for one in column()[:-1]]
+    assert claim("megabytes-less", *made, run(megabytes=25.0, counted=26.27)).count("mean") == (1, 1)
+    found = claim("megabytes-less", *made, run(megabytes=25.0, counted=26.27)).failures("last")
+    assert found[0].numbers == "FedSAC 26.27, least of the others 26.27"
+
+
+def test_the_papers_own_numbers_bear_out_its_claims():
+    """Printed numbers as results: what Tables 1 and 2 claim holds in 15 of 15, and every distance is 0."""
+    made = []
+    for at, gammas in printed("table1").items():
+        accuracy = {method: number.value / 100 for method, number in printed("table2")[at].items()}
+        alone = (accuracy["standalone"],) * 10
+        for method, gamma in gammas.items():
+            made.append(run(method, at.data, at.scene, best=(gamma.value, accuracy[method]), contributions=alone))
+    for key in ("fairness-first", "accuracy-first", "fairness-close"):
+        assert claim(key, *made).count("best") == (15, 15), key
+    away = distances(table("table1", results(*made)))
+    assert {(one.within, one.cells, one.largest) for one in away} == {(15, 15, 0.0)}
+    assert claim("standalone-close", *made).count("alone") == (15, 15)
+    assert table("table1", results(*made)).moved("best") == (0, 6 * 15)
+    assert table("table2", results(*made)).moved("last") == (0, 7 * 15)
+
+
+def test_distances():
+    """Printed 98.80 and 99.06: 96 is 2.80 away, 95.06 is 4."""
+    made = [run(best=(96.0,)), run(scene="cla", best=(95.06,))]
+    best = next(one for one in distances(table("table1", results(*made))) if one.label == "best")
+    assert (best.name, best.within, best.cells) == ("FedSAC", 1, 2)
+    assert (best.mean, best.largest) == (pytest.approx(3.40), pytest.approx(4.0))
+
+
+def test_where_the_paper_marks_the_wrong_number():
+    assert not_first() == [
+        "Table 3, CIFAR-10 DIR(1.0): FedSAC's 99.14 is marked as best; w/o aggregation has 99.22.",
+        "Table 4, Fashion-MNIST CLA: FedSAC's 85.61 is marked as best; w/o aggregation has 85.95.",
+    ]
+
+
+def test_plateau():
+    """.005 short still counts."""
+    short = [run(seed=0, plateau=(0.4, 0.4)), run(seed=1, plateau=(0.4, 0.405)), run(seed=2, plateau=(0.4, 0.42))]
+    fedsac, own = plateau(results(*short, run("fedsac-plus", plateau=(0.3, 0.31))))
+    assert (fedsac.name, fedsac.runs, fedsac.settled) == ("FedSAC", 3, 2)
+    assert (fedsac.median, fedsac.largest) == (pytest.approx(0.005), pytest.approx(0.02))
+    assert (own.name, own.settled) == ("fedsac-plus", 0)
+
+
+@pytest.mark.parametrize("width", [100, 80])
+def test_claims_on_the_terminal(width):
+    found = claims(results(*column("pow"), *column("cla"), run(beta=10.0)))
+    console = Console(width=width, highlight=False, markup=False)
+    with console.capture() as said:
+        console.print(terminal_claims(found, quick=True, failures=True))
+    lines = said.get().splitlines()
+    assert "(quick)" in lines[0]
+    assert max(map(len, lines)) <= width
+    assert "[2 of 15 cells run]" in markdown_claims(found)
+
+
+def test_failures_are_told_once_each_in_the_tables_order():
+    made = [*column("cla", qffl=(95.0, 0.2)), *column("pow", qffl=(95.0, 0.2), fedsac=(90.0, 0.4)), run(beta=10.0)]
+    told = dict(failing([claim("fairness-first", *made)]))
+    assert told["FedSAC has the highest gamma (Table 1)"] == [
+        (
+            "CIFAR-10 POW",
+            "best: FedSAC 90.00, q-FFL 95.00; best, beta of Tables 2 and 7: FedSAC 90.00, q-FFL 95.00; "
+            "last: FedSAC 90.00, q-FFL 95.00; last, beta of Tables 2 and 7: FedSAC 90.00, q-FFL 95.00",
+        ),
+        ("CIFAR-10 CLA", "best: FedSAC 50.00, q-FFL 95.00; last: FedSAC 50.00, q-FFL 95.00"),
+    ]
