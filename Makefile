@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint format bench clean
+.PHONY: help setup run test test-slow browser lint format bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -26,8 +26,16 @@ run: $(READY) ## ten unequal clients train together on the embedded digits: who 
 test: lint ## the checks and the fast tests (under 10 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/pytest
 
-test-slow: $(READY) ## kills, real processes, real data (at most 40 minutes)
+test-slow: $(READY) browser ## kills, real processes, real data, a real browser (at most 40 minutes)
 	$(BIN)/pytest -m slow
+
+# Debian's, for the tests that look at a page; where it cannot be installed, they are skipped and say so.
+browser: ## a headless Chromium for test-slow, where there is none
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  ROOT=$$(test "$$(id -u)" = 0 || echo "sudo -n"); \
+	  $$ROOT apt-get update -qq && $$ROOT env DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
+	} || echo "chromium and chromedriver could not be installed with apt-get: the tests in a browser will be skipped"
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check src tests benchmarks
@@ -42,4 +50,4 @@ bench: $(READY) ## speed against one-by-one training and against this machine's 
 	$(BIN)/python -m benchmarks
 
 clean: ## remove what make made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist test-artefacts

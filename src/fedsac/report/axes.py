@@ -119,12 +119,13 @@ def framed(
     top: float = 12.0,
     right: float = 14.0,
     bottom: float = 48.0,
+    whole: bool = False,
 ) -> Frame:
-    """A frame with both axes numbered; the left margin is as wide as its numbers need."""
+    """A frame with both axes numbered; the left margin is as wide as its numbers need. `whole`: no halves across."""
     up = ticks(*y)
     left = 34 + max(text_width(text, SMALL) for text in tick_texts(up))
     frame = Frame(drawing, x, y, left, top, drawing.width - right, drawing.height - bottom)
-    frame.x_ticks(ticks(*x, 6))
+    frame.x_ticks([value for value in ticks(*x, 6) if not whole or value == round(value)])
     frame.y_ticks(up)
     frame.names(*names)
     return frame

@@ -79,7 +79,9 @@ def lines(
         top = legend(drawing, [Key(name, colour(i), dash=dash(i, first=True)) for i, (name, _) in kept.items()])
     everything = [point for _, points in kept.values() for point in points]
     x, y = _reach([point[0] for point in everything]), span([point[1] for point in everything])
-    frame = framed(drawing, x, (0.0, y[1]) if zero else y, (x_label, y_label), top=top, right=right)
+    whole = all(point[0] == round(point[0]) for point in everything)
+    y = (0.0, y[1]) if zero else y
+    frame = framed(drawing, x, y, (x_label, y_label), top=top, right=right, whole=whole)
     frame.edge()
     for i, (name, points) in kept.items():
         tips = tuple(f"{name}, {x_label} {a:g}: {_v(b)}" for a, b in points)

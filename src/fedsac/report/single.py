@@ -55,7 +55,7 @@ def body(run: Run, drawn: Sequence[Figure]) -> str:
 def _headline(run: Run) -> list[tuple[str, str, str]]:
     last, inside, n = run.last, sum(run.inside_bcf), len(run.clients)
     gamma = "-" if last["gamma"] is None else f"{last['gamma']:.2f}"
-    limit = "no rewards are inside BCF" if last["gamma_limit"] is None else f"gamma* {last['gamma_limit']:.2f}"
+    limit = "gamma* does not exist" if last["gamma_limit"] is None else f"gamma* {last['gamma_limit']:.2f}"
     alone = f"best contribution {100 * max(run.contributions.test):.1f} %"
     entries = [
         ("gamma (last)", gamma, limit),
