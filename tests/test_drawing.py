@@ -205,6 +205,13 @@ def test_a_long_line_is_thinned_and_keeps_its_ends():
     assert line.tips[0].startswith("a, round 1:") and line.tips[-1].startswith("a, round 5000:")
 
 
+def test_a_line_is_broken_where_it_has_no_value():
+    drawing = lines("t", [Series("a", ((1, 5), (2, 6), (4, 7), (5, 8), (7, 9)), gaps=(3, 6))], "round", "y")
+    parts = [[tip.split(":")[0] for tip in s.tips] for s in drawing.shapes if isinstance(s, Line) and s.tips]
+    assert parts == [["a, round 1", "a, round 2"], ["a, round 4", "a, round 5"]]
+    assert [s.tip for s in drawing.shapes if isinstance(s, Mark)] == ["a, round 7: 9.00"]  # one point alone is a mark
+
+
 def test_equal_neighbours_of_a_heatmap_are_one_shape():
     drawing = heatmap("t", ["a"], [[1, 1, 1, 0, 0, 1]], [("layer", 6)], tip="{name} {first}-{last}")
     assert [s.tip for s in drawing.shapes if isinstance(s, Area) and s.tip] == ["a 1-3", "a 6-6"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from fedsac.fairness import bcf
 from fedsac.report.axes import (
@@ -30,7 +30,8 @@ MOST_NAMES = 22  # lines with a name of their own
 
 @dataclass(frozen=True)
 class Series:
-    """Named points. `tips` replace what a reader is shown of each point, `labels` are written beside them.
+    """Named points. `tips` replace what a reader is shown of each point, `labels` are written beside them; a line is
+    broken at `gaps`, places across where it has no value.
 
     Colour and mark follow from a series' place among the others; one without points keeps its place and is not drawn.
     """
@@ -39,6 +40,7 @@ class Series:
     points: tuple[tuple[float, float], ...]
     tips: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    gaps: tuple[float, ...] = ()
 
 
 def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str, note: str = "") -> Drawing:
@@ -84,16 +86,14 @@ def lines(
     frame = framed(drawing, x, y, (x_label, y_label), top=top, right=right, whole=whole)
     frame.edge()
     for i, (name, points) in kept.items():
-        tips = tuple(f"{name}, {x_label} {a:g}: {_v(b)}" for a, b in points)
-        where = tuple(frame.at(a, b) for a, b in points)
-        if len(points) == 1:
-            drawing.add(Mark(*where[0], shape(i), colour(i), 4, tip=tips[0]))
-        else:
-            drawing.add(
-                Line(
-                    where, colour(i), 1.8 if len(kept) < 6 else 1.4, dash(i, first=not direct), tip=tips[-1], tips=tips
-                )
-            )
+        for part in _parts(points, series[i].gaps):
+            tips = tuple(f"{name}, {x_label} {a:g}: {_v(b)}" for a, b in part)
+            where = tuple(frame.at(a, b) for a, b in part)
+            if len(part) == 1:
+                drawing.add(Mark(*where[0], shape(i), colour(i), 3, tip=tips[0]))
+            else:
+                width, dashes = 1.8 if len(kept) < 6 else 1.4, dash(i, first=not direct)
+                drawing.add(Line(where, colour(i), width, dashes, tip=tips[-1], tips=tips))
     if direct:
         _name_ends(frame, kept)
     return drawing
@@ -272,6 +272,16 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     if len(points) <= MOST_POINTS:
         return list(points)
     return [points[round(k * (len(points) - 1) / (MOST_POINTS - 1))] for k in range(MOST_POINTS)]
+
+
+def _parts(points: Sequence[tuple[float, float]], gaps: Sequence[float]) -> list[list[tuple[float, float]]]:
+    """A line's points, cut where a gap lies between two of them."""
+    parts: list[list[tuple[float, float]]] = [[points[0]]]
+    for before, point in pairwise(points):
+        if any(before[0] < gap < point[0] for gap in gaps):
+            parts.append([])
+        parts[-1].append(point)
+    return parts
 
 
 def _reach(values: Sequence[float]) -> tuple[float, float]:

@@ -15,7 +15,7 @@ COLUMNS = (
     ("gamma", "gamma", 1, 2),
     ("gamma_limit", "gamma*", 1, 2),
     ("bcf", "in BCF %", 100, 0),
-    ("alpha_bcf", "alpha-BCF %", 100, 0),
+    ("alpha_bcf", "aBCF %", 100, 0),
     ("max", "best %", 100, 2),
     ("mean", "mean %", 100, 2),
     ("min", "min %", 100, 2),
@@ -32,7 +32,8 @@ EXPLAINED = (
     "Means over seeds, with the deviation where there is more than one. last: the last round. selected: the round "
     "chosen on validation data. best: the round with the highest gamma on the test set, the paper's rule, which is "
     "optimistic. gamma is 100 times the correlation of contributions and rewards, gamma* the most that BCF permits; "
-    "gain: mean reward less contribution; lose: clients no better off than alone; MB down: a round, all clients."
+    "aBCF: alpha-BCF, FedRAC's bound; gain: mean reward less contribution; lose: clients no better off than alone; MB "
+    "down: a round, all clients."
 )
 
 
@@ -124,7 +125,7 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
         made.append(Figure("clients", _clients(groups), "Clients by their contribution; means over seeds, last round."))
     for name, key, scale, label in (("gamma-rounds", "gamma", 1, "gamma"), ("bcf-rounds", "bcf", 100, "% of clients")):
         heading = "gamma over the rounds" if key == "gamma" else "Clients inside BCF over the rounds"
-        series = [Series(group.name, _over_rounds(group, key, scale)) for group in groups]
+        series = [_over_rounds(group, key, scale) for group in groups]
         drawing = lines(heading, series, "round", label, direct=False)
         made.append(Figure(name, drawing, "Means over seeds, where all of them have the number."))
     return made
@@ -147,10 +148,12 @@ def _clients(groups: Sequence[Group]) -> Drawing:
     return clients_by_method("Reward of each client by method", names, alone, paid)
 
 
-def _over_rounds(group: Group, key: str, scale: float) -> tuple[tuple[float, float], ...]:
-    curves = [{r["round"]: r[key] for r in run.evaluated if r[key] is not None} for run in group.runs]
+def _over_rounds(group: Group, key: str, scale: float) -> Series:
+    curves = [{r["round"]: r[key] for r in run.evaluated} for run in group.runs]
     shared = sorted(set.intersection(*(set(curve) for curve in curves)))
-    return tuple((t, scale * sum(curve[t] for curve in curves) / len(curves)) for t in shared)
+    whole = [t for t in shared if all(curve[t] is not None for curve in curves)]
+    points = tuple((t, scale * sum(curve[t] for curve in curves) / len(curves)) for t in whole)
+    return Series(group.name, points, gaps=tuple(t for t in shared if t not in whole))
 
 
 def body(runs: Sequence[Run], drawn: Sequence[Figure]) -> str:

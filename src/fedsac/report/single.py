@@ -142,7 +142,8 @@ def _rounds(run: Run) -> list[Figure]:
     ]
 
     def over(name: str, key: str, scale: float) -> Series:
-        return Series(name, tuple((r["round"], scale * r[key]) for r in records if r[key] is not None))
+        points = tuple((r["round"], scale * r[key]) for r in records if r[key] is not None)
+        return Series(name, points, gaps=tuple(r["round"] for r in records if r[key] is None))
 
     fair = [
         over("gamma", "gamma", 1),
