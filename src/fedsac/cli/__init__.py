@@ -1,4 +1,4 @@
-"""The command: `fedsac run | compare | methods | data | predict | export`."""
+"""The command: `fedsac run | compare | methods | paper | data | predict | export`."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    from fedsac.cli import compare, data, models, run
+    from fedsac.cli import compare, data, models, paper, run
 
     top = _Parser(
         prog="fedsac",
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"fedsac {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for module in (run, compare, data, models):
+    for module in (run, compare, paper, data, models):
         module.add(commands)
     return top
 
