@@ -164,6 +164,6 @@ def _where(n: NetworkStudy) -> str:
         "So the conclusion depends on where one looks. With more and more neurons, by importance, the loss on the "
         f"clients' data goes from {n.first_loss:.2f} (one neuron) through its highest, {n.peak_loss:.2f} (at "
         f"{n.peak_length}), to {n.last_loss:.2f} (all). Prefixes reversed: {everywhere}. From the smallest client's "
-        f"{n.shortest} neurons on: {among}. What order there is among the clients comes from where Eq. 7 puts them, "
-        "far up in the order and apart from each other; no assumption of the theorem says so."
+        f"{n.shortest} neurons on: {among}. What order there is among the clients comes from where Eq. 7 puts them: "
+        "far up, where the loss falls. No assumption of the theorem says so."
     )

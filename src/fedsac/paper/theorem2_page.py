@@ -38,8 +38,8 @@ def _covered(found: "Theorems") -> list[str]:
             "at a distance delta_i that does not shrink with eta.",
             "**A submodel is not p_i theta_g.** A client's gradient is taken at its own submodel, not at theta_g, and "
             "is 0 in what it does not hold; the mean over holders is in general not the gradient of F.",
-            "**Assumption 5**, each neuron allotted equally often: on the digits a neuron was held in between "
-            f"{100 * n.held_least:.0f} % and {100 * n.held_most:.0f} % (median {100 * n.held_median:.0f} %) of all "
+            "**Assumption 5**, each neuron allotted equally often: on the digits a neuron was held in "
+            f"{100 * n.held_least:.0f} % to {100 * n.held_most:.0f} % (median {100 * n.held_median:.0f} %) of all "
             "clients' rounds. Eq. 7 gives out the least important first.",
             "**Client sizes.** Eq. 1 weighs clients by n_i/n, Eq. 9 does not. With the digits' n_i, the optimum of the "
             f"unweighted mean is {found.convergence.weighted_gap:.3f} above that of Eq. 1 in the problem below.",
@@ -60,8 +60,8 @@ def _endings(found: "Theorems") -> list[str]:
             f"T = {c.steps}, mean of {RUNS} runs, Eq. 9 for aggregation, beta = {BETA:g}. Parameters are coupled (H "
             "dense) or not (H diagonal); the clients' optima agree or differ. Coupled and different, F - F* is "
             f"{c.start:.2f} at the start. In each cell: F - F* at T; the slope of log(F - F*) against log T over the "
-            "last factor of 10 in T; and in brackets F - F* at the limit, from its fixed-point equation (FedSAC's own "
-            "submodels follow the model, and have none):"
+            "last factor of 10 in T; and in brackets F - F* at the limit, from its fixed-point equation (not worked "
+            "out for FedSAC's own submodels, which follow the model):"
         ),
         table(
             ("who holds what", "uncoupled, agree", "uncoupled, differ", "coupled, agree", "coupled, differ"),

@@ -127,25 +127,26 @@ def study_network(
     running, states = trained(rounds, hidden, seed, note)
     prepared, layout = running.prepared, running.prepared.layout
     model, neurons = states[-1]
-    order = torch.from_numpy(stream(seed, "theorem 1", "network").permutation(layout.neurons))
     by_importance, shortest = prefixes(running.state["importance"]), int(neurons.sum(1).min())
     training = clients_samples(prepared)
-    found = []
+    found, curves = [], []
     for name, samples in (("clients' data", training), ("V", prepared.validation), ("test set", prepared.test)):
         note(f"network on digits: nested submodels, {name}")
         bent = None if name == "test set" else _bent(layout, model, samples, steps, seed)
+        curve = stack.evaluate(layout, model.unsqueeze(0), by_importance, samples)
+        curves.append(curve[1])
         found.append(
             OnSamples(
                 name,
                 len(samples.y),
-                prefixes=_ordered(layout, model, by_importance, samples),
-                prefixes_at_random=_ordered(layout, model, prefixes(order), samples),
-                clients=_ordered(layout, model, neurons, samples, all_pairs=True),
+                prefixes=_ordered(*curve, *neighbours(curve[1])),
+                prefixes_at_random=_shuffled(layout, model, samples, seed),
+                clients=_clients(layout, model, neurons, samples),
                 curvature=bent,
                 near=None if bent is None else _near(layout, model, by_importance, bent),
             )
         )
-    losses = stack.evaluate(layout, model.unsqueeze(0), by_importance, training)[1]
+    losses = curves[0]
     everybody = torch.stack([held for _, held in states])
     shares = everybody.double().mean((0, 1))
     return NetworkStudy(
@@ -161,7 +162,7 @@ def study_network(
         peak_loss=float(losses.max()),
         first_loss=float(losses[0]),
         last_loss=float(losses[-1]),
-        every_round=_together([_ordered(layout, *state, training, all_pairs=True) for state in states]),
+        every_round=_together([_clients(layout, *state, training) for state in states]),
         held_least=float(shares.min()),
         held_median=float(shares.median()),
         held_most=float(shares.max()),
@@ -169,16 +170,31 @@ def study_network(
     )
 
 
-def _ordered(layout: Layout, model: Tensor, held: Tensor, samples: Samples, *, all_pairs: bool = False) -> Ordered:
-    accuracy, loss = stack.evaluate(layout, model.unsqueeze(0), held, samples)
-    longer = torch.arange(1, len(held))
-    larger, smaller = pairs(held) if all_pairs else (longer, longer - 1)
+def neighbours(curve: Tensor) -> tuple[Tensor, Tensor]:
+    """Every prefix but the first, and the one before it."""
+    longer = torch.arange(1, len(curve))
+    return longer, longer - 1
+
+
+def _ordered(accuracy: Tensor, loss: Tensor, larger: Tensor, smaller: Tensor) -> Ordered:
     rise = loss[larger] - loss[smaller]
     return Ordered(
         loss=Count(len(rise), int((rise > 0).sum())),
         accuracy=Count(len(rise), int((accuracy[larger] < accuracy[smaller]).sum())),
-        worst=max(0.0, float(rise.max())),
+        worst=max([0.0, *rise.tolist()]),
     )
+
+
+def _shuffled(layout: Layout, model: Tensor, samples: Samples, seed: int) -> Ordered:
+    """Neighbouring prefixes where the neurons stand in a random order."""
+    order = torch.from_numpy(stream(seed, "theorem 1", "network").permutation(layout.neurons))
+    accuracy, loss = stack.evaluate(layout, model.unsqueeze(0), prefixes(order), samples)
+    return _ordered(accuracy, loss, *neighbours(loss))
+
+
+def _clients(layout: Layout, model: Tensor, neurons: Tensor, samples: Samples) -> Ordered:
+    """All pairs of clients whose submodels differ."""
+    return _ordered(*stack.evaluate(layout, model.unsqueeze(0), neurons, samples), *pairs(neurons))
 
 
 def rises(losses: Tensor, apart: int) -> Count:

@@ -33,7 +33,7 @@ class Effort:
 
 
 FULL = Effort(trials=500, orders=20, rounds=60, hidden=(200, 200), lanczos=60, steps=20000, constant_steps=8000)
-QUICK = Effort(trials=60, orders=3, rounds=10, hidden=(200, 200), lanczos=25, steps=4000, constant_steps=2000)
+QUICK = Effort(trials=60, orders=3, rounds=10, hidden=(200, 200), lanczos=20, steps=3000, constant_steps=2000)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Theorems:
 
 
 def study(quick: bool = False, seed: int = 0, note: Note = lambda text: None) -> Theorems:
-    """Try both theorems: about 80 seconds on one core, `quick` about 20. The same numbers for the same seed."""
+    """Try both theorems: about 90 seconds on one core, `quick` about 20. The same numbers for the same seed."""
     effort = QUICK if quick else FULL
     note("theorem 1: quadratics")
     isotropic = theorem1.isotropic(effort.trials, seed)
