@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from fedsac.config import FORMAT_VERSION, Config, check_version, settings_in
+from fedsac.contribution import Contributions
 from fedsac.errors import FedsacError
 from fedsac.federation import Watcher, resume_together, run_together
 from fedsac.methods import METHODS, make
@@ -112,7 +114,17 @@ def rows(results: Sequence[Result]) -> list[Row]:
     return list(found.values())
 
 
-def measured(result: Result, label: str) -> dict[str, float | None]:
+class Measurable(Protocol):
+    """What a result has, and a run that was read from its folder, too."""
+
+    @property
+    def contributions(self) -> Contributions: ...
+
+    @property
+    def records(self) -> tuple[dict[str, Any], ...]: ...
+
+
+def measured(result: Measurable, label: str) -> dict[str, float | None]:
     """The columns of one run at one label."""
     from scipy.stats import spearmanr
 
@@ -137,7 +149,8 @@ def measured(result: Result, label: str) -> dict[str, float | None]:
 
 def _written(results: list[Result], out: Path) -> list[Row]:
     """The comparison as JSON, CSV and a picture, beside the runs."""
-    from fedsac.picture import fairness_against_accuracy
+    from fedsac.report.comparison import fairness_accuracy
+    from fedsac.report.drawing import svg
 
     table = rows(results)
     config = results[0].config
@@ -159,6 +172,6 @@ def _written(results: list[Result], out: Path) -> list[Row]:
         numbers = [number for name in names for number in (row.mean(name), row.deviation(name))]
         writer.writerow([row.method, row.label, *("" if n is None else f"{n:.6g}" for n in numbers)])
     write_atomic(out / "results.csv", text.getvalue().encode())
-    picture = fairness_against_accuracy(table, f"{config.data}, {config.scene}")
-    write_atomic(out / "fairness-accuracy.svg", picture.encode())
+    picture = fairness_accuracy(table, f"{config.data}, {config.scene}")
+    write_atomic(out / "fairness-accuracy.svg", svg(picture).encode())
     return table

@@ -32,7 +32,7 @@ from fedsac.result import Result
 
 KEPT = 2  # checkpoints: the newest, and one to fall back on
 OURS = (
-    *("README.md", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors"),
+    *("README.md", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors", "report.html"),
     *("checkpoints/round-*.safetensors", "checkpoints/round-*.part", "rewards/*.safetensors", "rewards/*.part"),
 )
 
@@ -72,7 +72,7 @@ class Folder:
         # The config is the first thing written: a run that was killed before that leaves at most a part of it.
         if all(entry.name == "config.toml.part" for entry in path.iterdir()):
             return
-        if not _is_run(path):
+        if not is_run(path):
             raise FedsacError(f"{path} holds other files than a run's; name another folder")
         if not overwrite:
             raise FedsacError(
@@ -101,7 +101,7 @@ class Folder:
     @classmethod
     def open(cls, path: Path) -> "Folder":
         """The folder of a run that was begun."""
-        if not _is_run(path):
+        if not is_run(path):
             raise FedsacError(
                 f"{path} is not a run's folder (it has no config.toml of ours); begin one with fedsac run"
             )
@@ -129,25 +129,16 @@ class Folder:
             self._log += lines
         name = f"checkpoints/round-{checkpoint.round:06d}.safetensors"
         self._write(name, _pack(checkpoint, self._log))
-        for old in self._checkpoints()[KEPT:]:
+        for old in _checkpoints(self.path)[KEPT:]:
             old.unlink(missing_ok=True)
         self._write("timing.json", _json({"format_version": FORMAT_VERSION, "seconds": seconds}), durable=False)
 
     def latest(self, note: Callable[[str], None]) -> tuple[Checkpoint, list[dict[str, Any]]] | None:
         """The newest sound checkpoint and the rounds before it; the log is cut to match. None: nothing committed."""
-        log = self.path / "rounds.jsonl"
-        written = log.read_bytes() if log.exists() else b""
-        candidates = self._checkpoints()
-        for path in candidates:
-            try:
-                checkpoint, length, digest = _unpack(path)
-            except _DamagedError as error:
-                note(f"{path.name} is damaged ({error}) and is passed over")
-                continue
-            if hashlib.sha256(written[:length]).hexdigest() != digest or len(written) < length:
-                note(f"{path.name} does not match the log and is passed over")
-                continue
-            self._log = written[:length]
+        candidates = _checkpoints(self.path)
+        found = _newest(self.path, candidates, note)
+        if found is not None:
+            path, checkpoint, self._log = found
             self._write("rounds.jsonl", self._log)
             for newer in candidates[: candidates.index(path)]:
                 newer.unlink()
@@ -182,12 +173,8 @@ class Folder:
             model(f"rewards/{result.clients[i]}.safetensors", network, i)
         self._write("summary.json", _json(result.summary()))
         if not keep_models:
-            for old in self._checkpoints():
+            for old in _checkpoints(self.path):
                 old.unlink()
-
-    def _checkpoints(self) -> list[Path]:
-        """Newest first."""
-        return sorted((self.path / "checkpoints").glob("round-*.safetensors"), reverse=True)
 
     def _append(self, lines: bytes) -> None:
         with (self.path / "rounds.jsonl").open("r+b") as log:
@@ -212,7 +199,41 @@ class Folder:
             ) from None
 
 
-def _is_run(path: Path) -> bool:
+def peek(path: Path) -> tuple[Checkpoint, list[dict[str, Any]]] | None:
+    """The newest sound checkpoint of a run and the rounds before it, if there is one: the folder is only read, so that
+    a run at work can be looked at, too."""
+    if (found := _newest(path, _checkpoints(path), lambda text: None)) is None:
+        return None
+    return found[1], [json.loads(line) for line in found[2].splitlines()]
+
+
+def _checkpoints(path: Path) -> list[Path]:
+    """Newest first."""
+    return sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True)
+
+
+def _newest(
+    path: Path, candidates: Sequence[Path], note: Callable[[str], None]
+) -> tuple[Path, Checkpoint, bytes] | None:
+    """The first of the checkpoints that is sound and matches the run's log, and the log up to it."""
+    log = path / "rounds.jsonl"
+    written = log.read_bytes() if log.exists() else b""
+    for candidate in candidates:
+        try:
+            checkpoint, length, digest = _unpack(candidate)
+        except _DamagedError as error:
+            note(f"{candidate.name} is damaged ({error}) and is passed over")
+            continue
+        except FileNotFoundError:  # a run at work has removed it, for it has newer ones
+            continue
+        if hashlib.sha256(written[:length]).hexdigest() != digest or len(written) < length:
+            note(f"{candidate.name} does not match the log and is passed over")
+            continue
+        return candidate, checkpoint, written[:length]
+    return None
+
+
+def is_run(path: Path) -> bool:
     """Is there a config of a run's, and not somebody else's file of that name?"""
     try:
         return (path / "config.toml").read_bytes().startswith(b"format_version")
@@ -323,5 +344,6 @@ def _readme(config: Config) -> str:
   the `best` one (chosen on the test set, as the paper does)
 - `global.safetensors`, `rewards/CLIENT.safetensors`: the models, for `fedsac predict` and `fedsac export`, or for
   torch: keys and shapes are those of nn.Sequential(Linear, ReLU, ..., Linear)
+- `report.html`: all of it as a page for a browser; `fedsac report` on this folder writes it again
 - `timing.json`: seconds of work
 """

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fedsac.cli.run import RUNS, add_settings, configured, only_resume
+from fedsac.cli.run import RUNS, add_settings, configured, only_resume, reported
 from fedsac.config import Config
 from fedsac.errors import FedsacError
 from fedsac.federation import Watcher
@@ -60,8 +60,10 @@ def do(chosen: argparse.Namespace) -> None:
             print(f"fedsac: interrupted; go on with: fedsac compare --resume {folder}", file=sys.stderr)
             raise SystemExit(130) from None
         raise
+    page = reported(folder)
     show(table, chosen.show)
-    print(f"Everything is in {folder}: results.csv, results.json, fairness-accuracy.svg, and a folder for each run.")
+    files = ["results.csv", "results.json", "fairness-accuracy.svg", *([] if page is None else [page.name])]
+    print(f"Everything is in {folder}: {', '.join(files)}, and a folder for each run.")
 
 
 class Together(Watcher):

@@ -78,12 +78,26 @@ def do(chosen: argparse.Namespace) -> None:
             print(f"fedsac: interrupted; go on with: fedsac run --resume {folder}", file=sys.stderr)
             raise SystemExit(130) from None
         raise
+    page = reported(result.folder)
     if chosen.json:
         print(json.dumps(result.summary() | {"seconds": result.seconds, "folder": str(result.folder)}))
     else:
         from fedsac.cli.table import show
 
-        show(result)
+        show(result, page=page)
+
+
+def reported(folder: Path | None) -> Path | None:
+    """The page about a run or comparison that has ended. What stands in its way is said, and the results go on."""
+    from fedsac.report.page import write
+
+    if folder is None:
+        return None
+    try:
+        return write([folder])[0]
+    except FedsacError as error:
+        print(f"fedsac: there is no report: {error}", file=sys.stderr)
+        return None
 
 
 def configured(chosen: argparse.Namespace) -> Config:

@@ -1,5 +1,7 @@
 """The table at the end of a run: who contributed what, who was paid what."""
 
+from pathlib import Path
+
 from rich.console import Console
 from rich.table import Table
 
@@ -12,7 +14,7 @@ EXPLAINED = {
 }
 
 
-def show(result: Result, console: Console | None = None) -> None:
+def show(result: Result, console: Console | None = None, page: Path | None = None) -> None:
     console = console or Console(highlight=False, markup=False, emoji=False)
     config = result.config
     clients = Table(
@@ -89,6 +91,8 @@ def show(result: Result, console: Console | None = None) -> None:
     )
     if result.folder is not None:
         console.print(f"Everything is in {result.folder} (start with its README.md).", soft_wrap=True)
+    if page is not None:
+        console.print(f"A page to look at: {page}", soft_wrap=True)
 
 
 def _number(value: float | None) -> str:

@@ -1,0 +1,217 @@
+"""The frame of a chart: scales with round ticks, a legend that wraps, labels that keep out of each other's way."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedsac.report.shapes import MARKS, Area, Drawing, Line, Mark, Text, box, fitted, text_width
+
+WIDTH, HEIGHT = 480.0, 335.0
+SMALL, NORMAL = 11.5, 12.5
+SERIES = ("blue", "vermillion", "green", "purple", "sky", "orange", "ink")
+DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (2, 3), (9, 3, 2, 3))
+SHAPES = tuple(MARKS)
+
+
+def colour(i: int) -> str:
+    """The i-th series' colour: seven of them, and eight marks, so that 56 pairs differ."""
+    return SERIES[i % len(SERIES)]
+
+
+def shape(i: int) -> str:
+    return SHAPES[i % len(SHAPES)]
+
+
+def dash(i: int, *, first: bool = False) -> tuple[float, ...]:
+    """The i-th line's dashes: they change when the colours begin again, or with `first` from line to line, so that
+    one that lies on another shows."""
+    return DASHES[(i if first else i // len(SERIES)) % len(DASHES)]
+
+
+def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+    """Round numbers in [low, high], about as many as wanted: steps of 1, 2, 2.5 or 5 times a power of ten.
+
+    >>> ticks(0.13, 0.98)
+    [0.2, 0.4, 0.6, 0.8]
+    """
+    if not high > low:
+        return [low]
+    raw = (high - low) / wanted
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = min((m * power for m in (1, 2, 2.5, 5, 10)), key=lambda s: abs(math.log(s / raw)))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{k * step:.12g}") for k in range(first, last + 1)]
+
+
+def tick_texts(values: Sequence[float]) -> list[str]:
+    """All with as many decimals as the finest needs.
+
+    >>> tick_texts([0.5, 0.75, 1.0])
+    ['0.50', '0.75', '1.00']
+    """
+    if max(map(abs, values), default=0) >= 1e6:
+        return [f"{value:.3g}" for value in values]
+    digits = max((len(f"{value:.10g}".partition(".")[2]) for value in values if "e" not in f"{value:.10g}"), default=0)
+    return [f"{value:.{digits}f}" for value in values]
+
+
+def span(values: Sequence[float], room: float = 0.06, least: float = 1e-9) -> tuple[float, float]:
+    """A little more than the values reach; something around a single one."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    extra = room * (high - low) if high - low > least else max(abs(high) * 0.05, least, 0.5)
+    return low - extra, high + extra
+
+
+@dataclass
+class Frame:
+    """The plane of a chart and where it lies in its drawing."""
+
+    drawing: Drawing
+    x: tuple[float, float]
+    y: tuple[float, float]
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def across(self, value: float) -> float:
+        return self.left + (value - self.x[0]) / (self.x[1] - self.x[0]) * (self.right - self.left)
+
+    def up(self, value: float) -> float:
+        return self.bottom - (value - self.y[0]) / (self.y[1] - self.y[0]) * (self.bottom - self.top)
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        return self.across(x), self.up(y)
+
+    def x_ticks(self, values: Sequence[float], *, grid: bool = True) -> None:
+        for value, text in zip(values, tick_texts(values), strict=True):
+            x = self.across(value)
+            if grid:
+                self.drawing.add(Line(((x, self.top), (x, self.bottom)), "grid"))
+            self.drawing.add(Text(x, self.bottom + 17, text, SMALL, "middle", "soft"))
+
+    def y_ticks(self, values: Sequence[float]) -> None:
+        for value, text in zip(values, tick_texts(values), strict=True):
+            y = self.up(value)
+            self.drawing.add(Line(((self.left, y), (self.right, y)), "grid"))
+            self.drawing.add(Text(self.left - 7, y + 4, text, SMALL, "end", "soft"))
+
+    def edge(self) -> None:
+        """The axes themselves, over grid and areas."""
+        corner = ((self.left, self.top), (self.left, self.bottom), (self.right, self.bottom))
+        self.drawing.add(Line(corner, "soft"))
+
+    def names(self, x_label: str, y_label: str, below: float = 38) -> None:
+        room = self.bottom - self.top + 30
+        middle = (self.left + self.right) / 2
+        if x_label:
+            self.drawing.add(Text(middle, self.bottom + below, x_label, NORMAL, "middle", "soft"))
+        text = fitted(y_label, NORMAL, room)
+        self.drawing.add(Text(15, (self.top + self.bottom) / 2, text, NORMAL, "middle", "soft", turned=True))
+
+
+def framed(
+    drawing: Drawing,
+    x: tuple[float, float],
+    y: tuple[float, float],
+    names: tuple[str, str],
+    *,
+    top: float = 12.0,
+    right: float = 14.0,
+    bottom: float = 48.0,
+) -> Frame:
+    """A frame with both axes numbered; the left margin is as wide as its numbers need."""
+    up = ticks(*y)
+    left = 34 + max(text_width(text, SMALL) for text in tick_texts(up))
+    frame = Frame(drawing, x, y, left, top, drawing.width - right, drawing.height - bottom)
+    frame.x_ticks(ticks(*x, 6))
+    frame.y_ticks(up)
+    frame.names(*names)
+    return frame
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a legend: a mark, a stroke, or both."""
+
+    name: str
+    colour: str
+    shape: str | None = None
+    dash: tuple[float, ...] | None = None
+    hollow: bool = False
+    area: float | None = None  # opacity
+
+
+def legend(drawing: Drawing, keys: Sequence[Key], left: float = 12.0) -> float:
+    """In rows at the top, from left to right; says how much room it took."""
+    x, y = left, 12.0
+    for key in keys:
+        swatch = 12.0 if key.dash is None and key.area is None else 24.0
+        name = fitted(key.name, SMALL, drawing.width - left - swatch - 24)
+        need = swatch + 5 + text_width(name, SMALL) + 16
+        if x > left and x + need > drawing.width:
+            x, y = left, y + 18
+        if key.area is not None:
+            drawing.add(Area(box(x, y - 5, swatch, 10), key.colour, key.area))
+        if key.dash is not None:
+            drawing.add(Line(((x, y), (x + swatch, y)), key.colour, 2, key.dash))
+        if key.shape is not None:
+            drawing.add(Mark(x + swatch / 2, y, key.shape, key.colour, hollow=key.hollow))
+        drawing.add(Text(x + swatch + 5, y + 4, name, SMALL))
+        x += need
+    return y + 18 if keys else 12.0
+
+
+Box = tuple[float, float, float, float]
+
+
+def place_labels(frame: Frame, points: Sequence[tuple[float, float, str]], reserved: Sequence[Box] = ()) -> None:
+    """Name points (in pixels) where there is room beside them; one without room stays unnamed."""
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y, _ in points] + list(reserved)
+    for x, y, name in points:
+        name = fitted(name, SMALL, 110)
+        width = text_width(name, SMALL)
+        tries = (
+            *((x + 9, y - 5.5), (x - 9 - width, y - 5.5), (x - width / 2, y - 20), (x - width / 2, y + 9)),
+            *((x + 7, y - 17), (x + 7, y + 6), (x - 7 - width, y - 17), (x - 7 - width, y + 6)),
+        )
+        for left, top in tries:
+            place = (left, top, left + width, top + 11)
+            inside = (
+                left >= frame.left + 2 and place[2] <= frame.right and top >= frame.top and place[3] <= frame.bottom
+            )
+            if inside and not any(_meet(place, other) for other in taken):
+                taken.append(place)
+                frame.drawing.add(Text(left, top + 9.5, name, SMALL, colour="soft"))
+                break
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places near those wanted, at least `gap` apart and inside [low, high], in the same order.
+
+    >>> spread([10, 11, 50], 10, 0, 60)
+    [5.5, 15.5, 50.0]
+    """
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    groups: list[list[int]] = []
+
+    def start(group: list[int]) -> float:
+        middle = sum(wanted[i] for i in group) / len(group)
+        length = gap * (len(group) - 1)
+        return min(max(middle - length / 2, low), max(high - length, low))
+
+    for i in order:
+        groups.append([i])
+        # Groups that come too close are one group around the middle of all its members.
+        while len(groups) > 1 and start(groups[-2]) + gap * len(groups[-2]) > start(groups[-1]):
+            last = groups.pop()
+            groups[-1] += last
+    found = [0.0] * len(wanted)
+    for group in groups:
+        for k, i in enumerate(group):
+            found[i] = start(group) + gap * k
+    return found

@@ -1,0 +1,287 @@
+"""The charts of reports and of the paper's figures. Each takes numbers as they are to be shown, and gives a drawing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from fedsac.fairness import bcf
+from fedsac.report.axes import (
+    HEIGHT,
+    SMALL,
+    WIDTH,
+    Frame,
+    Key,
+    colour,
+    dash,
+    framed,
+    legend,
+    place_labels,
+    shape,
+    span,
+    spread,
+    tick_texts,
+    ticks,
+)
+from fedsac.report.shapes import Area, Drawing, Line, Mark, Text, box, fitted, text_width
+
+MOST_POINTS = 300  # of a line: more than the pixels it is drawn with can show
+MOST_NAMES = 22  # lines with a name of their own
+
+
+@dataclass(frozen=True)
+class Series:
+    """Named points. `tips` replace what a reader is shown of each point, `labels` are written beside them.
+
+    Colour and mark follow from a series' place among the others; one without points keeps its place and is not drawn.
+    """
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    tips: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str, note: str = "") -> Drawing:
+    """Points of several series, each with a colour and a mark of its own: the paper's Figure 3."""
+    names = ", ".join(s.name for s in series if s.points)
+    drawing = Drawing(WIDTH, HEIGHT, title, note or f"{y_label} against {x_label}: {names}.")
+    top = legend(drawing, [Key(s.name, colour(i), shape(i)) for i, s in enumerate(series) if s.points])
+    everything = [point for s in series for point in s.points]
+    x, y = (span([point[k] for point in everything]) for k in (0, 1))
+    frame = framed(drawing, x, y, (x_label, y_label), top=top)
+    frame.edge()
+    named = []
+    for i, s in enumerate(series):
+        tips = s.tips or tuple(f"{s.name}: {x_label} {_v(a)}, {y_label} {_v(b)}" for a, b in s.points)
+        for (a, b), tip in zip(s.points, tips, strict=True):
+            drawing.add(Mark(*frame.at(a, b), shape(i), colour(i), 5, tip=tip))
+        named += [(*frame.at(*p), label) for p, label in zip(s.points, s.labels, strict=False)]
+    place_labels(frame, named)
+    return drawing
+
+
+def lines(
+    title: str,
+    series: Sequence[Series],
+    x_label: str,
+    y_label: str,
+    *,
+    direct: bool = True,
+    zero: bool = False,
+) -> Drawing:
+    """A line for each series, named at its right end (`direct`) or in a legend above. `zero`: the axis begins there."""
+    kept = {i: (s.name, _thinned(s.points)) for i, s in enumerate(series) if s.points}
+    drawing = Drawing(WIDTH, HEIGHT, title, f"{y_label} over {x_label}: {_ends(list(kept.values()))}.")
+    top, right = 12.0, 14.0
+    if direct:
+        right = 22 + min(max((text_width(name, SMALL) for name, _ in kept.values()), default=0), 110)
+    else:
+        top = legend(drawing, [Key(name, colour(i), dash=dash(i, first=True)) for i, (name, _) in kept.items()])
+    everything = [point for _, points in kept.values() for point in points]
+    x, y = _reach([point[0] for point in everything]), span([point[1] for point in everything])
+    frame = framed(drawing, x, (0.0, y[1]) if zero else y, (x_label, y_label), top=top, right=right)
+    frame.edge()
+    for i, (name, points) in kept.items():
+        tips = tuple(f"{name}, {x_label} {a:g}: {_v(b)}" for a, b in points)
+        where = tuple(frame.at(a, b) for a, b in points)
+        if len(points) == 1:
+            drawing.add(Mark(*where[0], shape(i), colour(i), 4, tip=tips[0]))
+        else:
+            drawing.add(
+                Line(
+                    where, colour(i), 1.8 if len(kept) < 6 else 1.4, dash(i, first=not direct), tip=tips[-1], tips=tips
+                )
+            )
+    if direct:
+        _name_ends(frame, kept)
+    return drawing
+
+
+def _name_ends(frame: Frame, series: Mapping[int, tuple[str, Sequence[tuple[float, float]]]]) -> None:
+    """Names at the lines' right ends, pushed apart; of very many lines only the highest and the lowest are named."""
+    ends = sorted(series, key=lambda i: series[i][1][-1][1])
+    if len(ends) > MOST_NAMES:
+        ends = [ends[0], ends[-1]]
+    wanted = [frame.up(series[i][1][-1][1]) for i in ends]
+    for i, y in zip(ends, spread(wanted, 13.5, frame.top + 4, frame.bottom), strict=True):
+        end = frame.up(series[i][1][-1][1])
+        frame.drawing.add(Line(((frame.right + 1, end), (frame.right + 9, y)), colour(i), 1))
+        name = fitted(series[i][0], SMALL, 110)
+        frame.drawing.add(Text(frame.right + 12, y + 4, name, SMALL, colour="soft"))
+
+
+def contribution_reward(
+    title: str, names: Sequence[str], contributions: Sequence[float], rewards: Sequence[float], unit: str = " (%)"
+) -> Drawing:
+    """Contribution across, reward up, and between the identity and (c + max theta) / 2 the band of BCF."""
+    inside, best = bcf(contributions, rewards).tolist(), max(rewards)
+    note = f"{sum(inside)} of {len(names)} clients are inside the band of bounded collaborative fairness."
+    drawing = Drawing(WIDTH, HEIGHT + 30, title, note)
+    keys = [
+        Key("inside BCF", "blue", "circle"),
+        Key("outside", "vermillion", "diamond", hollow=True),
+        Key("BCF: between c and (c + best) / 2", "green", area=0.18),
+        Key("reward = c", "soft", dash=(5, 4)),
+    ]
+    top = legend(drawing, keys)
+    x, y = span(contributions, 0.1), span([*rewards, *contributions], 0.06)
+    frame = framed(drawing, x, y, (f"contribution c{unit}", f"reward{unit}"), top=top)
+    # The band ends where the bounds meet, at c = best, and at the frame.
+    low, high = max(x[0], y[0]), min(x[1], best)
+    if high > low:
+        corners = ((low, low), (high, high), (high, (high + best) / 2), (low, (low + best) / 2))
+        drawing.shapes.insert(0, Area(tuple(frame.at(*corner) for corner in corners), "green", 0.18))  # below the grid
+    ends = max(x[0], y[0]), min(x[1], y[1])
+    drawing.add(Line((frame.at(ends[0], ends[0]), frame.at(ends[1], ends[1])), "soft", 1, (5, 4)))
+    frame.edge()
+    points = []
+    for name, c, theta, good in zip(names, contributions, rewards, inside, strict=True):
+        bounds = f"BCF {_v(c)} to {_v((c + best) / 2)}" if theta < best else f"BCF above {_v(c)}: the best reward"
+        tip = f"{name}: contribution {_v(c)}, reward {_v(theta)}; {'inside' if good else 'outside'} {bounds}"
+        kind = ("circle", "blue") if good else ("diamond", "vermillion")
+        drawing.add(Mark(*frame.at(c, theta), *kind, 5, hollow=not good, tip=tip))
+        points.append((*frame.at(c, theta), name))
+    place_labels(frame, points)
+    return drawing
+
+
+def clients_by_method(
+    title: str,
+    names: Sequence[str],
+    contributions: Sequence[float],
+    rewards: Mapping[str, Sequence[float]],
+    y_label: str = "test accuracy (%)",
+) -> Drawing:
+    """Clients in the order of their contributions (a bar), a mark for each method's reward: Figures 4 and 6."""
+    order = sorted(range(len(names)), key=lambda i: contributions[i])
+    note = f"Contribution and rewards of {len(names)} clients by {', '.join(rewards)}."
+    drawing = Drawing(WIDTH, HEIGHT + 10, title, note)
+    keys = [Key(name, colour(i), shape(i)) for i, name in enumerate(rewards)]
+    top = legend(drawing, [Key("alone (contribution)", "ink", dash=()), *keys])
+    y = span([*contributions, *(value for values in rewards.values() for value in values)])
+    frame = _columns(drawing, [names[i] for i in order], y, y_label, top)
+    slot = (frame.right - frame.left) / max(len(names), 1)
+    step = min(8.0, 0.8 * slot / max(len(rewards), 1))
+    for place, i in enumerate(order):
+        x, level = frame.across(place), frame.up(contributions[i])
+        tip = f"{names[i]}, alone: {_v(contributions[i])}"
+        drawing.add(Line(((x - 0.42 * slot, level), (x + 0.42 * slot, level)), "ink", 2, tip=tip))
+        for k, (method, values) in enumerate(rewards.items()):
+            aside = x + step * (k - (len(rewards) - 1) / 2)
+            tip = f"{names[i]}, {method}: {_v(values[i])}"
+            drawing.add(Mark(aside, frame.up(values[i]), shape(k), colour(k), 3.8, tip=tip))
+    return drawing
+
+
+def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]], y_label: str) -> Drawing:
+    """A bar for each name and group, from zero."""
+    drawing = Drawing(WIDTH, HEIGHT, title, f"{y_label} of {len(names)}: {', '.join(values)}.")
+    several = len(values) > 1
+    top = legend(drawing, [Key(group, colour(k), "square") for k, group in enumerate(values)] if several else [])
+    everything = [value for group in values.values() for value in group]
+    reach = max([*everything, 0.0]) * 1.05, min([*everything, 0.0]) * 1.05
+    frame = _columns(drawing, names, (reach[1], reach[0] or 1.0), y_label, top)
+    slot = (frame.right - frame.left) / max(len(names), 1)
+    width = 0.72 * slot / max(len(values), 1)
+    for k, (group, heights) in enumerate(values.items()):
+        for place, (name, value) in enumerate(zip(names, heights, strict=True)):
+            left = frame.across(place) - 0.36 * slot + k * width
+            tip = f"{name}, {group}: {_v(value)}" if several else f"{name}: {_v(value)}"
+            corners = box(left, frame.up(max(value, 0)), width, abs(frame.up(value) - frame.up(0)))
+            drawing.add(Area(corners, colour(k), tip=tip))
+    return drawing
+
+
+def heatmap(
+    title: str,
+    names: Sequence[str],
+    values: Sequence[Sequence[float]],
+    groups: Sequence[tuple[str, int]],
+    tip: str = "{name}, {group}, columns {first} to {last}: {value:g}",
+    note: str = "",
+    width: float = WIDTH,
+) -> Drawing:
+    """Rows of values between 0 and 1, the darker the more; columns in named groups (a layer, how many neurons).
+
+    Neighbours with one value are one rectangle, so that four hundred neurons that are held or not stay a few shapes.
+    """
+    tall = min(max(320.0 / max(len(names), 1), 3.0), 24.0)
+    drawing = Drawing(width, 32 + tall * len(names), title, note)
+    written = [fitted(name, SMALL, 110) for name in names]
+    left = 14 + max((text_width(name, SMALL) for name in written), default=0)
+    columns, gap = sum(size for _, size in groups), 6.0
+    each = (width - left - 14 - gap * (len(groups) - 1)) / max(columns, 1)
+    x, start = left, 0
+    for group, size in groups:
+        drawing.add(Area(box(x, 24, each * size, tall * len(names)), "grid", 0.55))
+        label = fitted(group, SMALL, max(each * size + gap, 40))
+        drawing.add(Text(x, 17, label, SMALL, colour="soft"))
+        for row, (name, cells) in enumerate(zip(names, values, strict=True)):
+            column = 0
+            for value, run in groupby(cells[start : start + size]):
+                count = len(list(run))
+                if value > 0:
+                    said = tip.format(name=name, group=group, first=column + 1, last=column + count, value=value)
+                    corners = box(x + each * column, 24.5 + tall * row, each * count, tall - 1)
+                    drawing.add(Area(corners, "blue", 0.12 + 0.88 * value, tip=said))
+                column += count
+        x, start = x + each * size + gap, start + size
+    skipped = -(-12 // tall)  # names that would overlap: every second, third, ... is written
+    for row, name in enumerate(written):
+        if row % skipped == 0:
+            drawing.add(Text(left - 6, 28 + tall * (row + 0.5), name, SMALL, "end", "soft"))
+    return drawing
+
+
+def _columns(drawing: Drawing, names: Sequence[str], y: tuple[float, float], y_label: str, top: float) -> Frame:
+    """A frame with a named column for each of `names`; what all names begin with is written once, below, and names
+    that do not fit side by side are turned."""
+    names, common = _shortened(names)
+    up = ticks(*y)
+    left = 34 + max(text_width(text, SMALL) for text in tick_texts(up))
+    slot = (drawing.width - 14 - left) / max(len(names), 1)
+    widest = max((text_width(name, SMALL) for name in names), default=0.0)
+    turned = widest > slot - 4
+    bottom = (28.0 if not turned else 14 + min(widest, 90.0)) + (20 if common else 0)
+    frame = Frame(drawing, (-0.5, len(names) - 0.5), y, left, top, drawing.width - 14, drawing.height - bottom)
+    frame.y_ticks(up)
+    skipped = -(-13 // slot) if turned else 1
+    for place, name in enumerate(names):
+        x = frame.across(place)
+        if turned and place % skipped == 0:
+            drawing.add(Text(x + 4, frame.bottom + 6, fitted(name, SMALL, 90), SMALL, "end", "soft", turned=True))
+        elif not turned:
+            drawing.add(Text(x, frame.bottom + 17, name, SMALL, "middle", "soft"))
+    frame.names(common, y_label, below=bottom - 10)
+    frame.edge()
+    return frame
+
+
+def _shortened(names: Sequence[str]) -> tuple[list[str], str]:
+    """Names without what all of them begin with, and that: client-01, client-02 are 01 and 02 of client."""
+    first, last = min(names, default=""), max(names, default="")  # what these two share, all do
+    same = next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+    cut = max(first.rfind(mark, 0, same) for mark in "-_ ") + 1
+    return [name[cut:] for name in names], first[:cut].rstrip("-_ ")
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most `MOST_POINTS`, evenly spaced, with the first and the last."""
+    if len(points) <= MOST_POINTS:
+        return list(points)
+    return [points[round(k * (len(points) - 1) / (MOST_POINTS - 1))] for k in range(MOST_POINTS)]
+
+
+def _reach(values: Sequence[float]) -> tuple[float, float]:
+    """From the first to the last: lines begin at the frame."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    return (low, high) if high > low else (low - 1, high + 1)
+
+
+def _v(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _ends(series: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> str:
+    shown = [f"{name} ends at {_v(points[-1][1])}" for name, points in series[:MOST_NAMES]]
+    return "; ".join(shown) + (" ..." if len(series) > MOST_NAMES else "")

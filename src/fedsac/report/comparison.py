@@ -1,0 +1,194 @@
+"""Several runs side by side: methods, and other settings that differ, with means over seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedsac.report.charts import Series, clients_by_method, lines, scatter
+from fedsac.report.markup import Cell, Figure, figure, grid, number, paragraph, section, table
+from fedsac.report.reading import Run, settings
+from fedsac.report.shapes import Drawing
+from fedsac.result import LABELS
+
+# Columns of fedsac.compare that are shown: key, heading, factor and digits.
+COLUMNS = (
+    ("gamma", "gamma", 1, 2),
+    ("gamma_limit", "gamma*", 1, 2),
+    ("bcf", "in BCF %", 100, 0),
+    ("alpha_bcf", "alpha-BCF %", 100, 0),
+    ("max", "best %", 100, 2),
+    ("mean", "mean %", 100, 2),
+    ("min", "min %", 100, 2),
+    ("gain", "gain", 100, 2),
+    ("losers", "lose", 1, 1),
+    ("global", "global %", 100, 2),
+    ("megabytes", "MB down", 1, 2),
+)
+ASIDE = ("seed", "threads", "device", "data_dir")  # settings that do not tell runs apart
+SHOWN_BARE = ("method", "data", "scene")
+
+
+EXPLAINED = (
+    "Means over seeds, with the deviation where there is more than one. last: the last round. selected: the round "
+    "chosen on validation data. best: the round with the highest gamma on the test set, the paper's rule, which is "
+    "optimistic. gamma is 100 times the correlation of contributions and rewards, gamma* the most that BCF permits; "
+    "gain: mean reward less contribution; lose: clients no better off than alone; MB down: a round, all clients."
+)
+
+
+class Point(Protocol):
+    """What a row of a comparison has."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def label(self) -> str: ...
+
+    def mean(self, key: str) -> float | None: ...
+
+    def deviation(self, key: str) -> float | None: ...
+
+
+def fairness_accuracy(rows: Sequence[Point], title: str, label: str = "last") -> Drawing:
+    """Best reward (across) and gamma (up) of each method at one label; the upper right corner is where one wants to be.
+    Methods whose gamma does not exist are left out."""
+    series = []
+    for row in (row for row in rows if row.label == label):
+        x, y = row.mean("max"), row.mean("gamma")
+        points = () if x is None or y is None else ((100 * x, y),)
+        series.append(Series(row.method, points, labels=(row.method,)))
+    return scatter(f"{title}: fairness against accuracy ({label})", series, "best reward (%)", "gamma")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seeds only, named by what tells them from other groups."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+
+def grouped(runs: Sequence[Run]) -> list[Group]:
+    """In the order of the runs; a name is the method and every other setting that is not the same everywhere."""
+    found: dict[tuple[tuple[str, str], ...], list[Run]] = {}
+    for run in runs:
+        key = tuple((name, value) for name, value, _ in settings(run.config) if name not in ASIDE)
+        found.setdefault(key, []).append(run)
+    differ = [names[0] for names in zip(*found, strict=True) if len(set(names)) > 1]
+    told = {name for name, _ in differ} | {"method"}
+    groups = []
+    for key, members in found.items():
+        parts = sorted(key, key=lambda pair: pair[0] != "method")  # the method first, the rest as settings go
+        shown = [value if name in SHOWN_BARE else f"{name} {value}" for name, value in parts if name in told]
+        groups.append(Group(", ".join(shown), tuple(members)))
+    return groups
+
+
+def table_rows(groups: Sequence[Group]) -> list[Point]:
+    """As in `fedsac compare`: for each group and label the values of all its runs."""
+    from fedsac.compare import COLUMNS as MEASURED
+    from fedsac.compare import Row, measured
+
+    rows: list[Point] = []
+    for group in groups:
+        for label in LABELS:
+            each = [measured(run, label) for run in group.runs]
+            rows.append(Row(group.name, label, {key: [one[key] for one in each] for key, *_ in MEASURED}))
+    return rows
+
+
+def where(runs: Sequence[Run]) -> str:
+    """What all runs are about, as far as they agree."""
+    data, scenes = {run.config.data for run in runs}, {run.config.scene for run in runs}
+    agreed = [*(data if len(data) == 1 else ()), *(s for s in (scenes if len(scenes) == 1 else ()) if s)]
+    return ", ".join(agreed) or "several data sets"
+
+
+def subtitle(runs: Sequence[Run]) -> str:
+    seeds, count = {run.config.seed for run in runs}, len(runs)
+    return f"{count} runs, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}"
+
+
+def figures(runs: Sequence[Run]) -> list[Figure]:
+    groups, about = grouped(runs), where(runs)
+    made = [
+        Figure(
+            "fairness-accuracy",
+            fairness_accuracy(table_rows(groups), about),
+            "Means over seeds at the last round. The upper right corner is where one wants to be; a method that pays "
+            "everyone the same has no gamma and no point here.",
+        )
+    ]
+    if same_clients(runs):
+        made.append(Figure("clients", _clients(groups), "Clients by their contribution; means over seeds, last round."))
+    for name, key, scale, label in (("gamma-rounds", "gamma", 1, "gamma"), ("bcf-rounds", "bcf", 100, "% of clients")):
+        heading = "gamma over the rounds" if key == "gamma" else "Clients inside BCF over the rounds"
+        series = [Series(group.name, _over_rounds(group, key, scale)) for group in groups]
+        drawing = lines(heading, series, "round", label, direct=False)
+        made.append(Figure(name, drawing, "Means over seeds, where all of them have the number."))
+    return made
+
+
+def same_clients(runs: Sequence[Run]) -> bool:
+    return len({(run.config.data, run.config.scene, run.clients) for run in runs}) == 1
+
+
+def _clients(groups: Sequence[Group]) -> Drawing:
+    runs = [run for group in groups for run in group.runs]
+    names = runs[0].clients
+    alone = [100 * sum(run.contributions.test[i] for run in runs) / len(runs) for i in range(len(names))]
+    paid = {
+        group.name: [
+            100 * sum(run.last["rewards"][i] for run in group.runs) / len(group.runs) for i in range(len(names))
+        ]
+        for group in groups
+    }
+    return clients_by_method("Reward of each client by method", names, alone, paid)
+
+
+def _over_rounds(group: Group, key: str, scale: float) -> tuple[tuple[float, float], ...]:
+    curves = [{r["round"]: r[key] for r in run.evaluated if r[key] is not None} for run in group.runs]
+    shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+    return tuple((t, scale * sum(curve[t] for curve in curves) / len(curves)) for t in shared)
+
+
+def body(runs: Sequence[Run], drawn: Sequence[Figure]) -> str:
+    groups = grouped(runs)
+    rows = table_rows(groups)
+    parts = []
+    if late := [run.name for run in runs if not run.finished]:
+        parts.append(paragraph(f"Unfinished, and shown as far as they are: {', '.join(late)}.", "badge"))
+    parts.append(section("Methods at the last round", _methods(rows, "last"), paragraph(EXPLAINED, "note")))
+    parts.append(grid(*(figure(entry) for entry in drawn)))
+    if not same_clients(runs):
+        parts.append(paragraph("Clients are not shown side by side: the runs do not have the same ones.", "note"))
+    parts.append(section("Methods at other rounds", _methods(rows, "selected"), _methods(rows, "best")))
+    parts.append(section("Every run", _runs(groups)))
+    return "".join(parts)
+
+
+def _methods(rows: Sequence[Point], label: str) -> str:
+    made: list[list[Cell | str]] = []
+    for row in (row for row in rows if row.label == label):
+        cells: list[Cell | str] = [row.method]
+        for key, _, scale, digits in COLUMNS:
+            mean, deviation = row.mean(key), row.deviation(key)
+            cell = number(None if mean is None else scale * mean, digits)
+            if key in ("gamma", "max") and deviation is not None:
+                cell = Cell(f"{cell.shown} ± {scale * deviation:.{digits}f}", cell.value)
+            cells.append(cell)
+        made.append(cells)
+    return table(f"Methods, {label}", ("method", *(heading for _, heading, _, _ in COLUMNS)), made)
+
+
+def _runs(groups: Sequence[Group]) -> str:
+    made: list[list[Cell | str]] = []
+    for group in groups:
+        for run in group.runs:
+            last = run.last
+            numbers = [number(last["gamma"]), number(100 * last["bcf"], 0), number(100 * last["accuracy"]["max"])]
+            at = [number(run.config.seed, 0), number(last["round"], 0)]
+            made.append([run.name, group.name, *at, *numbers])
+    heads = ("run", "method", "seed", "round", "gamma", "in BCF %", "best reward %")
+    return table("Runs at their last round", heads, made)

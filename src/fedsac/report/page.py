@@ -1,0 +1,58 @@
+"""A report as files: one page that needs nothing else, and its figures for a paper."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedsac.errors import FedsacError
+from fedsac.report import comparison, single
+from fedsac.report.drawing import PDF_SIGN, SVG_SIGN, pdf, svg
+from fedsac.report.markup import SIGN, Figure, document
+from fedsac.report.reading import read_runs
+from fedsac.store import write_atomic
+
+NAME = "report.html"
+
+
+def build(paths: Sequence[Path]) -> tuple[str, list[Figure]]:
+    """The page about these folders, and the figures on it. The same folders give the same bytes."""
+    runs = read_runs(paths)
+    if len(runs) == 1:
+        run = runs[0]
+        drawn = single.figures(run)
+        return document(single.title(run), single.subtitle(run), single.body(run, drawn)), drawn
+    drawn = comparison.figures(runs)
+    title = f"Comparison on {comparison.where(runs)}"
+    return document(title, comparison.subtitle(runs), comparison.body(runs, drawn)), drawn
+
+
+def write(paths: Sequence[Path], out: Path | None = None, figures: Path | None = None) -> tuple[Path, list[Path]]:
+    """Write the page, by default beside what it is about, and the figures; says where. Files of others stay."""
+    page, drawn = build(paths)
+    place = out or (paths[0] / NAME if len(paths) == 1 else Path(NAME))
+    files = [(place, page.encode(), SIGN.encode())]
+    for entry in drawn if figures is not None else ():
+        assert figures is not None
+        files.append((figures / f"{entry.name}.svg", svg(entry.drawing).encode(), SVG_SIGN.encode()))
+        files.append((figures / f"{entry.name}.pdf", pdf(entry.drawing), PDF_SIGN))
+    for path, _, sign in files:
+        _refuse(path, sign)
+    for path, content, _ in files:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, content, durable=False)
+        except OSError as error:
+            raise FedsacError(f"{path}: cannot be written ({error.strerror})") from None
+    return place, [path for path, _, _ in files[1:]]
+
+
+def _refuse(path: Path, sign: bytes) -> None:
+    """Raise if something lies there that is not an earlier one of ours."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(sign)) == sign:
+                return
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise FedsacError(f"{path}: cannot be written ({error.strerror}); name another place") from None
+    raise FedsacError(f"{path} is there already and is no report of fedsac's; name another place")

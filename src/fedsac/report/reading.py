@@ -1,0 +1,206 @@
+"""Runs as reports need them, read from their folders: finished or not, and nothing in the folder is changed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedsac.compare import LIST
+from fedsac.config import Config, check_version, read
+from fedsac.contribution import Contributions
+from fedsac.errors import FedsacError
+from fedsac.fairness import bcf
+from fedsac.result import chosen
+from fedsac.store import Checkpoint, is_run, peek
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run so far. `held` [N, neurons] and `importance` [neurons] are those after `state_round` rounds, where the
+    method has such and a checkpoint is there."""
+
+    name: str
+    config: Config
+    finished: bool
+    clients: tuple[str, ...]
+    contributions: Contributions
+    records: tuple[dict[str, Any], ...]
+    samples: tuple[int, ...] | None = None
+    reputations: tuple[float, ...] | None = None
+    reported_on: str = "test"
+    state_round: int | None = None
+    held: torch.Tensor | None = None
+    importance: torch.Tensor | None = None
+    parameters: int | None = None  # of a whole model
+
+    @property
+    def evaluated(self) -> list[dict[str, Any]]:
+        return [record for record in self.records if record["rewards"] is not None]
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last round that was evaluated."""
+        return self.evaluated[-1]
+
+    @property
+    def chosen(self) -> dict[str, dict[str, Any]]:
+        return chosen(self.records, self.contributions)
+
+    @property
+    def inside_bcf(self) -> list[bool]:
+        return [bool(inside) for inside in bcf(self.contributions.test, self.last["rewards"])]
+
+    @property
+    def full_bytes(self) -> int | None:
+        """Of whole models for all clients, one way."""
+        size = getattr(torch, self.config.dtype).itemsize
+        return None if self.parameters is None else self.parameters * size * len(self.clients)
+
+    @property
+    def saved(self) -> float | None:
+        """The share of the bytes down that submodels save, over all rounds."""
+        if self.full_bytes is None:
+            return None
+        return 1 - sum(record["bytes"]["down"] for record in self.records) / (self.full_bytes * len(self.records))
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """The runs in these folders, each a run's or a comparison's."""
+    found: list[Run] = []
+    for path in paths:
+        if (path / LIST).is_file() and not is_run(path):
+            found += [read_run(path / name) for name in _listed(path)]
+        else:
+            found.append(read_run(path))
+    return found
+
+
+def _listed(path: Path) -> list[str]:
+    try:
+        listed = json.loads((path / LIST).read_text(encoding="utf-8"))
+        check_version(listed["format_version"], path / LIST)
+        names = list(listed["runs"])
+    except (OSError, ValueError, KeyError, TypeError):
+        names = []
+    # A name is a folder right there: a list from elsewhere must not lead the reader about.
+    if not names or any(Path(name).name != name for name in names):
+        raise FedsacError(f"{path} is not a comparison that was begun (it has no sound {LIST})")
+    return names
+
+
+def read_run(path: Path) -> Run:
+    """One run. An unfinished one is read up to its last commit."""
+    if not path.is_dir():
+        raise FedsacError(f"{path}: there is no such folder; name one that fedsac run or fedsac compare has left")
+    if not is_run(path):
+        raise FedsacError(f"{path} is not a run's folder (it has no config.toml of ours)")
+    config = Config(**read(path / "config.toml"))
+    try:
+        found = peek(path)
+        finished = (path / "summary.json").exists()
+        run = _finished(path, config, found) if finished else _unfinished(path, config, found)
+        _check(run)
+    except FedsacError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise FedsacError(f"{path}: what lies there is not what a run leaves ({what}); is it damaged?") from None
+    return run
+
+
+def _finished(path: Path, config: Config, found: tuple[Checkpoint, list[dict[str, Any]]] | None) -> Run:
+    summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    check_version(summary["format_version"], path / "summary.json")
+    records = [json.loads(line) for line in (path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    deciding = summary["contributions_deciding"]
+    return Run(
+        name=path.resolve().name,
+        config=config,
+        finished=True,
+        clients=tuple(map(str, summary["client_names"])),
+        contributions=Contributions(
+            tuple(summary["contributions"]),
+            tuple(summary["contributions_test"]),
+            tuple(summary["diverged_alone"]),
+            None if deciding is None else tuple(deciding),
+        ),
+        records=tuple(records),
+        samples=tuple(summary["samples"]),
+        reputations=None if summary["reputations"] is None else tuple(summary["reputations"]),
+        reported_on=str(summary["reported_on"]),
+        **_state(config, records, found),
+    )
+
+
+def _unfinished(path: Path, config: Config, found: tuple[Checkpoint, list[dict[str, Any]]] | None) -> Run:
+    if found is None:
+        raise FedsacError(f"{path}: nothing is committed there yet, or nothing sound is left; there is no report")
+    checkpoint, records = found
+    count = len(checkpoint.contributions.test)
+    # Names are not in a checkpoint, but a round that all have answered lists them in their order.
+    whole = (record["answered"] for record in records if len(record["answered"]) == count)
+    names = next(whole, [f"client {i + 1}" for i in range(count)])
+    return Run(
+        name=path.resolve().name,
+        config=config,
+        finished=False,
+        clients=tuple(map(str, names)),
+        contributions=checkpoint.contributions,
+        records=tuple(records),
+        **_state(config, records, found),
+    )
+
+
+def _state(
+    config: Config, records: Sequence[dict[str, Any]], found: tuple[Checkpoint, list[dict[str, Any]]] | None
+) -> dict[str, Any]:
+    """What the newest checkpoint adds, where there is one."""
+    known: dict[str, Any] = {"parameters": _whole_model(config, records)}
+    if found is None:
+        return known
+    state, neurons = found[0].state, sum(config.hidden)
+    held, importance, model = (state.get(name) for name in ("neurons", "importance", "model"))
+    if known["parameters"] is None and isinstance(model, torch.Tensor) and model.dim() == 1:
+        known["parameters"] = model.numel()
+    if isinstance(held, torch.Tensor) and held.dtype == torch.bool and held.dim() == 2 and held.shape[1] == neurons:
+        known |= {"held": held, "state_round": found[0].round}
+        if isinstance(importance, torch.Tensor) and importance.shape == (neurons,) and importance.isfinite().all():
+            known["importance"] = importance.double()
+    return known
+
+
+def _whole_model(config: Config, records: Sequence[dict[str, Any]]) -> int | None:
+    """Parameters of a whole model, if anyone ever held one."""
+    for record in records:
+        for neurons, parameters in zip(record["neurons"], record["parameters"], strict=True):
+            if neurons == sum(config.hidden):
+                return int(parameters)
+    return None
+
+
+def _check(run: Run) -> None:
+    if not run.evaluated:
+        raise FedsacError(f"{run.name}: no round of this run has been evaluated yet; there is nothing to report")
+    count = len(run.clients)
+    lists = [run.contributions.test, run.contributions.validation, *(record["rewards"] for record in run.evaluated)]
+    lists += [part for part in (run.samples, run.reputations, run.held) if part is not None]
+    if any(len(part) != count for part in lists):
+        raise FedsacError(f"{run.name}: its files do not agree on the number of clients; is it damaged?")
+
+
+def settings(config: Config) -> list[tuple[str, str, str]]:
+    """Name, value and meaning of each setting."""
+    rows = []
+    for option in fields(Config):
+        value = getattr(config, option.name)
+        if option.name == "options":
+            shown = ", ".join(f"{name} = {part}" for name, part in value.items()) or "-"
+        elif isinstance(value, tuple):
+            shown = ", ".join(map(str, value))
+        else:
+            shown = "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        rows.append((option.name, shown, str(option.metadata["help"])))
+    return rows

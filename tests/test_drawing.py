@@ -1,0 +1,237 @@
+"""Drawings and charts: both writers are sound, every number and name is there, nothing leaves the frame or overlaps."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from fedsac.report import axes
+from fedsac.report.charts import (
+    MOST_POINTS,
+    Series,
+    bars,
+    clients_by_method,
+    contribution_reward,
+    heatmap,
+    lines,
+    scatter,
+)
+from fedsac.report.drawing import pdf, svg
+from fedsac.report.shapes import Area, Drawing, Line, Mark, Text, box, fitted, text_width
+
+SVG = "{http://www.w3.org/2000/svg}"
+HOSTILE = "<script>alert('\"&\x00\ud83d)\\(</script>"
+NAMES = [f"client-{i:02d}" for i in range(1, 11)]
+ALONE = [56.8, 71.6, 83.6, 86.4, 87.7, 90.8, 92.8, 92.2, 92.5, 93.0]
+PAID = [54.0, 70.5, 95.0, 96.9, 96.1, 97.8, 97.5, 97.8, 97.5, 97.8]
+
+
+def charts() -> dict[str, Drawing]:
+    points = [Series(n, ((x, y),), labels=(n,)) for n, x, y in zip(NAMES, ALONE, PAID, strict=True)]
+    curves = [Series(n, tuple((t, v * t / 9) for t in range(1, 10))) for n, v in zip(NAMES, PAID, strict=True)]
+    return {
+        "scatter": scatter("fairness", points, "x", "y"),
+        "lines": lines("rounds", curves, "round", "accuracy"),
+        "legend": lines("rounds", curves, "round", "gamma", direct=False),
+        "contribution": contribution_reward("pay", NAMES, ALONE, PAID),
+        "methods": clients_by_method("methods", NAMES, ALONE, {"fedavg": PAID, "fedsac": ALONE}),
+        "bars": bars("share", NAMES, {"down": ALONE, "up": PAID}, "MB"),
+        "heatmap": heatmap("held", NAMES, [[1.0] * k + [0.0] * (10 - k) for k in range(10)], [("one", 6), ("two", 4)]),
+    }
+
+
+def read_pdf(content: bytes) -> tuple[dict[int, bytes], bytes]:
+    """Objects by number, found by the cross-reference table alone, and the page's operators."""
+    assert content.startswith(b"%PDF-1.4\n") and content.endswith(b"%%EOF\n")
+    start = int(re.search(rb"startxref\n(\d+)\n", content).group(1))
+    assert content[start : start + 5] == b"xref\n"
+    head, *entries = content[start + 5 : content.index(b"trailer", start)].split(b"\n")
+    first, count = map(int, head.split())
+    assert (first, count) == (0, len(entries) - 1)
+    assert all(len(entry) == 19 for entry in entries[:-1])  # 20 with the end of the line, as the format wants it
+    objects = {}
+    for number, entry in enumerate(entries[1:-1], start=1):
+        offset, generation, kind = entry.split()
+        assert (generation, kind) == (b"00000", b"n")
+        opening = b"%d 0 obj\n" % number
+        assert content[int(offset) : int(offset) + len(opening)] == opening
+        objects[number] = content[int(offset) + len(opening) : content.index(b"\nendobj\n", int(offset))]
+    length = int(re.search(rb"/Length (\d+)", objects[4]).group(1))
+    body = objects[4].partition(b"stream\n")[2]
+    assert body[length:] == b"\nendstream"
+    for reference in re.findall(rb"\b(\d+) 0 R\b", content):
+        assert int(reference) in objects
+    return objects, body[:length]
+
+
+@pytest.mark.parametrize("name", charts())
+def test_a_chart_is_sound_in_both_formats(name):
+    drawing = charts()[name]
+    root = ElementTree.fromstring(svg(drawing))
+    assert root.tag == f"{SVG}svg" and root.get("role") == "img" and drawing.title in root.get("aria-label")
+    objects, body = read_pdf(pdf(drawing))
+    texts = [element.text or "" for element in root.iter(f"{SVG}text")]
+    assert drawing.title in texts
+    # As many texts in one as in the other, and the same ones.
+    assert body.count(b" Tj ET") == len(texts)
+    for text in texts:
+        escaped = re.sub(r"([\\()])", r"\\\1", text)
+        assert f"({escaped}) Tj".encode("cp1252") in body
+    assert objects[1] == b"<< /Type /Catalog /Pages 2 0 R >>"
+
+
+@pytest.mark.parametrize("name", charts())
+def test_the_same_chart_has_the_same_bytes(name):
+    assert svg(charts()[name]) == svg(charts()[name])
+    assert pdf(charts()[name]) == pdf(charts()[name])
+
+
+def boxes(drawing: Drawing) -> list[tuple[float, float, float, float]]:
+    found = []
+    for t in (shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text):
+        width = text_width(t.text, t.size)
+        back = {"start": 0, "middle": 0.5, "end": 1}[t.anchor] * width
+        if t.turned:
+            found.append((t.x - 0.72 * t.size, t.y + back - width, t.x, t.y + back))
+        else:
+            found.append((t.x - back, t.y - 0.72 * t.size, t.x - back + width, t.y))
+    return found
+
+
+@pytest.mark.parametrize("name", charts())
+def test_texts_stay_inside_and_apart(name):
+    drawing = charts()[name]
+    places = boxes(drawing)
+    for i, (left, top, right, bottom) in enumerate(places):
+        assert left >= 0 and top >= 0 and right <= drawing.width and bottom <= drawing.height
+        for other in places[i + 1 :]:
+            apart = right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+            assert apart, (name, places[i], other)
+
+
+@pytest.mark.parametrize("name", charts())
+def test_shapes_stay_inside(name):
+    drawing = charts()[name]
+    for shape in drawing.shapes:
+        if isinstance(shape, Line | Area):
+            assert all(0 <= x <= drawing.width and 0 <= y <= drawing.height for x, y in shape.points)
+
+
+@pytest.mark.parametrize("many", [1, 2, 60])
+def test_one_client_and_very_many(many):
+    names = [f"a client with quite a long name {i}" for i in range(many)]
+    values = [50 + 40 * i / many for i in range(many)]
+    for drawing in (
+        contribution_reward("t", names, values, [v + 1 for v in values]),
+        clients_by_method("t", names, values, {"m": values}),
+        lines("t", [Series(n, ((1, v), (2, v))) for n, v in zip(names, values, strict=True)], "round", "y"),
+        bars("t", names, {"only": values}, "y"),
+        heatmap("t", names, [[1.0, 0.0]] * many, [("layer", 2)]),
+    ):
+        for left, top, right, bottom in boxes(drawing):
+            assert left >= 0 and top >= 0 and right <= drawing.width and bottom <= drawing.height
+        read_pdf(pdf(drawing))
+        ElementTree.fromstring(svg(drawing))
+
+
+def test_nothing_to_draw_is_an_empty_frame():
+    for drawing in (scatter("t", [], "x", "y"), lines("t", [Series("a", ())], "x", "y"), bars("t", [], {}, "y")):
+        assert not [s for s in drawing.shapes if isinstance(s, Mark)]
+        ElementTree.fromstring(svg(drawing))
+
+
+def test_names_that_want_to_be_markup():
+    drawing = contribution_reward(HOSTILE, [HOSTILE, "b"], [1, 2], [3, 4])
+    text = svg(drawing)
+    assert "<script" not in text
+    root = ElementTree.fromstring(text)  # control characters would stop it
+    assert any("<script>alert('\"&" in (title.text or "") for title in root.iter(f"{SVG}title"))
+    _, body = read_pdf(pdf(drawing))
+    assert rb"\\\(" in body
+
+
+def test_a_pdf_keeps_western_letters_and_replaces_others():
+    _, body = read_pdf(pdf(Drawing(100, 50, "t", shapes=[Text(1, 20, "Zoë …"), Text(1, 40, "名前")])))
+    assert b"(Zo\xeb \x85) Tj" in body and b"(??) Tj" in body
+
+
+def test_numbers_are_where_they_belong():
+    """By hand: a point half way between two ticks is half way between them in pixels."""
+    drawing = scatter("t", [Series("a", ((0, 0), (10, 100), (5, 50)))], "x", "y")
+    low, high, middle = (shape for shape in drawing.shapes if isinstance(shape, Mark) and shape.tip)
+    assert (low.x + high.x) / 2 == pytest.approx(middle.x) and (low.y + high.y) / 2 == pytest.approx(middle.y)
+    assert low.x < high.x and low.y > high.y
+    assert "x 5.00, y 50.00" in middle.tip
+
+
+def test_the_band_of_bcf():
+    """c_i < theta < (c_i + 80) / 2: at c = 20 from 20 to 50, at c = 40 from 40 to 60; clients inside are circles."""
+    drawing = contribution_reward("t", ["a", "b", "c"], [20, 40, 60], [30, 70, 80])
+    marks = {mark.tip.split(":")[0]: mark for mark in drawing.shapes if isinstance(mark, Mark) and mark.tip}
+    assert [marks[n].shape for n in "abc"] == ["circle", "diamond", "circle"]
+    assert "inside BCF 20.00 to 50.00" in marks["a"].tip
+    assert "outside BCF 40.00 to 60.00" in marks["b"].tip
+    band = drawing.shapes[0]
+    assert isinstance(band, Area)
+    # In pixels: the band's edges at the x of client a are the y of rewards 20 and 50.
+    up = {value: y_of(marks, value) for value in (20, 50)}
+    assert edge(band.points[0], band.points[1], marks["a"].x) == pytest.approx(up[20])
+    assert edge(band.points[3], band.points[2], marks["a"].x) == pytest.approx(up[50])
+    assert "2 of 3 clients" in drawing.description
+
+
+def y_of(marks, value):
+    """From two clients with rewards 30 and 80."""
+    return marks["a"].y + (value - 30) / (80 - 30) * (marks["c"].y - marks["a"].y)
+
+
+def edge(start, end, x):
+    return start[1] + (x - start[0]) / (end[0] - start[0]) * (end[1] - start[1])
+
+
+def test_series_differ_in_colour_or_mark_and_keep_theirs():
+    assert len({(axes.colour(i), axes.shape(i)) for i in range(56)}) == 56
+    assert len({(axes.colour(i), axes.dash(i)) for i in range(28)}) == 28
+    whole = scatter("t", [Series("a", ((1, 1),)), Series("b", ((2, 2),))], "x", "y")
+    half = scatter("t", [Series("a", ()), Series("b", ((2, 2),))], "x", "y")
+    looks = [[(m.shape, m.colour) for m in d.shapes if isinstance(m, Mark) and m.tip] for d in (whole, half)]
+    assert looks[1] == looks[0][1:]
+
+
+def test_a_long_line_is_thinned_and_keeps_its_ends():
+    points = tuple((t, t % 7) for t in range(1, 5001))
+    (line,) = (s for s in lines("t", [Series("a", points)], "round", "y").shapes if isinstance(s, Line) and s.tips)
+    assert len(line.points) == len(line.tips) == MOST_POINTS
+    assert line.tips[0].startswith("a, round 1:") and line.tips[-1].startswith("a, round 5000:")
+
+
+def test_equal_neighbours_of_a_heatmap_are_one_shape():
+    drawing = heatmap("t", ["a"], [[1, 1, 1, 0, 0, 1]], [("layer", 6)], tip="{name} {first}-{last}")
+    assert [s.tip for s in drawing.shapes if isinstance(s, Area) and s.tip] == ["a 1-3", "a 6-6"]
+
+
+def test_clients_are_sorted_by_contribution():
+    drawing = clients_by_method("t", ["most", "least"], [90, 10], {"m": [95, 20]})
+    first, second = (s for s in drawing.shapes if isinstance(s, Mark) and s.tip)
+    assert first.x < second.x and first.tip == "least, m: 20.00" and second.tip == "most, m: 95.00"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0, 100, [0, 20, 40, 60, 80, 100]),
+        (97.1, 99.4, [97.5, 98, 98.5, 99]),
+        (-20, 99, [0, 25, 50, 75]),
+        (1, 1, [1]),
+    ],
+)
+def test_ticks(low, high, expected):
+    assert axes.ticks(low, high) == expected
+
+
+def test_widths_and_cutting():
+    assert text_width("Hi", 1000) == 722 + 222
+    assert fitted("a short one", 12, 500) == "a short one"
+    cut = fitted("one that is far too long", 12, 60)
+    assert cut.endswith("…") and text_width(cut, 12) <= 60
+    assert box(0, 0, 2, 1) == ((0, 0), (2, 0), (2, 1), (0, 1))
