@@ -149,6 +149,7 @@ def study_network(
     losses = curves[0]
     everybody = torch.stack([held for _, held in states])
     shares = everybody.double().mean((0, 1))
+    sizes = [[submodel.parameters for submodel in layout.submodels(held)] for _, held in states]
     return NetworkStudy(
         rounds=rounds,
         samples=running.task.samples,
@@ -166,7 +167,7 @@ def study_network(
         held_least=float(shares.min()),
         held_median=float(shares.median()),
         held_most=float(shares.max()),
-        size_shares=tuple((layout.count(everybody).double().mean(0) / layout.parameters).tolist()),
+        size_shares=tuple((torch.tensor(sizes).double().mean(0) / layout.parameters).tolist()),
     )
 
 
