@@ -17,7 +17,7 @@ def run(method="fedsac", data="cifar10", scene="pow", clients=10, *, seed=0, bet
         "megabytes": 24.0,
         "serialised": 24.5,
         "counted": 23.0,
-        "plateau": (0.4, 0.4),
+        "plateau": (0.4, 0.4, 0.4),
     }
     return Run(
         data=data,

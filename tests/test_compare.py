@@ -113,11 +113,11 @@ def test_a_list_of_runs_that_is_none(content, tmp_path):
 
 
 def test_commits_wait_while_they_cost_too_much(tmp_path, monkeypatch):
-    """Until a commit's cost is known, and at the end, there is one; in between, none; and the log is whole."""
+    """At the start and at the end there is one; in between, none; and the log is whole."""
     monkeypatch.setattr(federation._Commits, "SPARE", 1e12)
     fedsac.run_together([SMALL], [tmp_path / "run"], every_round=False)
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
-    assert names == ["round-000001.safetensors", "round-000004.safetensors"]
+    assert names == ["round-000000.safetensors", "round-000004.safetensors"]
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 4
 
 

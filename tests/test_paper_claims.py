@@ -185,11 +185,14 @@ def test_where_the_paper_marks_the_wrong_number():
 
 
 def test_plateau():
-    """.005 short still counts."""
-    short = [run(seed=0, plateau=(0.4, 0.4)), run(seed=1, plateau=(0.4, 0.405)), run(seed=2, plateau=(0.4, 0.42))]
-    fedsac, own = plateau(results(*short, run("fedsac-plus", plateau=(0.3, 0.31))))
+    """A rise of .005 still counts as settled."""
+    rises = [
+        run(seed=seed, plateau=(0.3, 0.4, last))  # after half, three quarters and all of the rounds
+        for seed, last in enumerate((0.4, 0.405, 0.42))
+    ]
+    fedsac, own = plateau(results(*rises, run("fedsac-plus", plateau=(0.3, 0.3, 0.31))))
     assert (fedsac.name, fedsac.runs, fedsac.settled) == ("FedSAC", 3, 2)
-    assert (fedsac.median, fedsac.largest) == (pytest.approx(0.005), pytest.approx(0.02))
+    assert (fedsac.quarter, fedsac.half) == (pytest.approx(0.005), pytest.approx(0.105))
     assert (own.name, own.settled) == ("fedsac-plus", 0)
 
 

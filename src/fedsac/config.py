@@ -41,6 +41,7 @@ class Config:
     eval_every: int = _option(1, "rounds between two evaluations; the last round always is")
     contribution: str = _option("standalone", "what decides reputations: standalone, leave-one-out, shapley or cosine")
     contribution_on: str = _option("validation", "validation or test (the paper's): which contributions decide")
+    share: float = _option(1.0, "share of the data set that is used, the same for every seed: for quick tries")
     samples_per_client: int | None = _option(None, "samples per client (the paper's sets: 2000; else what fits)")
     hidden: tuple[int, ...] = _option((200, 200), "hidden layers, as in 200,200")
     seed: int = _option(0, "seed of every random stream")
@@ -64,6 +65,7 @@ class Config:
         self._whole("seed", 0)
         self._number("beta", lambda v: v >= 0, "a number of at least 0")
         self._number("lr", lambda v: v > 0, "a number above 0")
+        self._number("share", lambda v: 0 < v <= 1, "a number above 0, and at most 1")
         for name in ("data", "method", "contribution", "label"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")

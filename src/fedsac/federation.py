@@ -98,9 +98,8 @@ def play(
     Commits are made after every round or, where many runs write a lot, as often as they cost little.
     """
     with _threads(runs[0].prepared.config):
-        clock = _Clock(runs)
-        _measure_contributions(runs, watcher, clock)
-        commits = _Commits(runs, clock, every_round)
+        commits = _Commits(runs, _Clock(runs), every_round)
+        _measure_contributions(runs, watcher, commits)
         initial = runs[0].prepared.initial
         try:
             while at_work := [run for run in runs if not run.over]:
@@ -111,7 +110,7 @@ def play(
         except KeyboardInterrupt:
             commits.now()
             raise
-        return [_finish(run, clock) for run in runs]
+        return [_finish(run, commits.clock) for run in runs]
 
 
 def _round(runs: Sequence[Running], watcher: Watcher, absent: Absent) -> None:
@@ -131,9 +130,10 @@ def _round(runs: Sequence[Running], watcher: Watcher, absent: Absent) -> None:
         watcher.round(run.records[-1], run.prepared.config.rounds)
 
 
-def _measure_contributions(runs: Sequence[Running], watcher: Watcher, clock: "_Clock") -> None:
+def _measure_contributions(runs: Sequence[Running], watcher: Watcher, commits: "_Commits") -> None:
     # Runs that differ only in their method have the same clients, who stand alone only once.
-    new = {(id(run.prepared.clients), run.prepared.config.alone()): run for run in runs if run.contributions is None}
+    new_runs = [run for run in runs if run.contributions is None]
+    new = {(id(run.prepared.clients), run.prepared.config.alone()): run for run in new_runs}
     alone = [
         Alone(p.clients, p.initial, p.config.alone(), p.validation, p.test)
         for p in (run.prepared for run in new.values())
@@ -154,9 +154,9 @@ def _measure_contributions(runs: Sequence[Running], watcher: Watcher, clock: "_C
                     watcher.note(f"measuring contributions: {config.contribution}")
                 decided[clients, how] = measures.decided(*how, *found[clients])
             run.begin(decided[clients, how])
-            run.commit(clock.seconds(run))
         else:
             run.begin(run.contributions)
+    commits.first(new_runs)
 
 
 @dataclass(frozen=True)
@@ -236,6 +236,8 @@ def _finish(run: Running, clock: "_Clock") -> Result:
         reported_on="validation" if run.prepared.split.test_is_validation else "test",
     )
     if run.folder is not None:
+        if run.committed < run.round:
+            run.folder.log(run.records[run.committed :])
         run.folder.finish(result, run.prepared.split, keep_models=run.keep_models)
     return result
 
@@ -247,13 +249,20 @@ class _Commits:
     SPARE = 20
 
     def __init__(self, runs: Sequence[Running], clock: "_Clock", every_round: bool) -> None:
-        self._runs, self._clock, self._every_round = runs, clock, every_round
+        self.clock, self._runs, self._every_round = clock, runs, every_round
         self._cost, self._when = 0.0, time.monotonic()
+
+    def first(self, runs: Sequence[Running]) -> None:
+        """Contributions are measured: they are kept, and so is what a commit costs."""
+        self._when = time.monotonic()
+        self._make(runs)
+        self._cost, self._when = time.monotonic() - self._when, time.monotonic()
 
     def after_round(self, runs: Sequence[Running]) -> None:
         start = time.monotonic()
         due = self._every_round or start - self._when >= self.SPARE * self._cost
-        self._make([run for run in runs if due or run.over])
+        # What is over and leaves no models is written down when it is finished.
+        self._make([run for run in runs if (run.keep_models if run.over else due)])
         if due:
             self._when = time.monotonic()
             self._cost = self._when - start
@@ -264,7 +273,7 @@ class _Commits:
 
     def _make(self, runs: Sequence[Running]) -> None:
         for run in runs:
-            run.commit(self._clock.seconds(run))
+            run.commit(self.clock.seconds(run))
 
 
 class _Clock:

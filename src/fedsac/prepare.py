@@ -12,7 +12,7 @@ from torch import Tensor
 from fedsac import methods
 from fedsac.config import Config
 from fedsac.data.sets import NAMES, DataSet, load
-from fedsac.data.split import Split, split
+from fedsac.data.split import Split, split, thinned
 from fedsac.engines.local import Clients
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task
@@ -89,10 +89,10 @@ def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *,
     for i, config in enumerate(configs):
         methods.make(config)  # an unknown method is an error before any work is done
         if splits is None:
-            key = (config.data, config.data_dir, config.label)
+            key = (config.data, config.data_dir, config.label, config.share)
             if key not in read:
                 folder = None if config.data_dir is None else Path(config.data_dir)
-                read[key] = load(config.data, folder, label=config.label, quiet=quiet)
+                read[key] = thinned(load(config.data, folder, label=config.label, quiet=quiet), config.share)
             config = _settled(config, read[key])
             assert config.scene is not None and config.clients is not None
             common = config.replace(**{name: getattr(DEFAULTS, name) for name in METHODS_OWN}).toml()

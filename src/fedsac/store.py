@@ -123,15 +123,19 @@ class Folder:
 
     def commit(self, checkpoint: Checkpoint, records: Sequence[dict[str, Any]], seconds: float) -> None:
         """Make rounds final, with their records: when this returns, they survive anything but the loss of the disk."""
-        lines = b"".join(json.dumps(record, allow_nan=False).encode() + b"\n" for record in records)
-        if lines:
-            self._safely("rounds.jsonl", lambda: self._append(lines))
-            self._log += lines
+        self.log(records)
         name = f"checkpoints/round-{checkpoint.round:06d}.safetensors"
         self._write(name, _pack(checkpoint, self._log))
         for old in _checkpoints(self.path)[KEPT:]:
             old.unlink(missing_ok=True)
         self._write("timing.json", _json({"format_version": FORMAT_VERSION, "seconds": seconds}), durable=False)
+
+    def log(self, records: Sequence[dict[str, Any]]) -> None:
+        """Append rounds to the log alone."""
+        lines = b"".join(json.dumps(record, allow_nan=False).encode() + b"\n" for record in records)
+        if lines:
+            self._safely("rounds.jsonl", lambda: self._append(lines))
+            self._log += lines
 
     def latest(self, note: Callable[[str], None]) -> tuple[Checkpoint, list[dict[str, Any]]] | None:
         """The newest sound checkpoint and the rounds before it; the log is cut to match. None: nothing committed."""

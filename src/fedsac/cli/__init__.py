@@ -1,8 +1,10 @@
-"""The command: `fedsac run | compare | methods | report | data | predict | export`."""
+"""The command: `fedsac run | compare | methods | paper | report | data | predict | export`."""
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -18,7 +20,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    from fedsac.cli import compare, data, models, report, run
+    from fedsac.cli import compare, data, models, paper, report, run
 
     top = _Parser(
         prog="fedsac",
@@ -28,13 +30,14 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"fedsac {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for module in (run, compare, report, data, models):
+    for module in (run, compare, paper, report, data, models):
         module.add(commands)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. 0: done; 2: something the user can put right, said in one line; 130: interrupted."""
+    _let_term_interrupt()
     try:
         chosen = parser().parse_args(arguments)
         chosen.do(chosen)
@@ -52,3 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("fedsac: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _let_term_interrupt() -> None:
+    """Asked to stop by the system, end as after Ctrl-C: whole rounds are committed first."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)

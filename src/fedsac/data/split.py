@@ -1,6 +1,6 @@
 """What each party holds: the server's validation set, the clients' samples, the test set."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -83,6 +83,20 @@ def _deal(
             raise FedsacError(f"scene {scene}: {len(rest)} samples cannot serve {clients} clients; lower --clients")
     parts = deal(scene, data.y[rest], len(data.classes), clients, each, stream(seed, "scene", scene))
     return tuple(rest[part] for part in parts), validation, x_test, y_test
+
+
+def thinned(data: DataSet, share: float) -> DataSet:
+    """A share of a data set, training and test samples alike, evenly over the classes. The same for every seed, so that
+    runs of several seeds still read one pool."""
+    if share == 1:
+        return data
+    if data.silos is not None:
+        raise FedsacError(f"{data.name}: own silos are taken whole; leave --share out")
+    rows = stratified(data.y, np.arange(len(data.y)), share, stream(0, "share"))[0]
+    if data.x_test is None or data.y_test is None:
+        return replace(data, x=data.x[rows], y=data.y[rows])
+    test = stratified(data.y_test, np.arange(len(data.y_test)), share, stream(0, "share of the test set"))[0]
+    return replace(data, x=data.x[rows], y=data.y[rows], x_test=data.x_test[test], y_test=data.y_test[test])
 
 
 def stratified(

@@ -41,25 +41,27 @@ def distances(table: Table) -> list[Distance]:
 
 @dataclass(frozen=True)
 class Settled:
-    """In how many runs of a method the mean reward on V at the last round lies within .005 of its highest over the
-    evaluated rounds, and by how much the last round falls short in the median and at most."""
+    """How much the mean reward on V still rose in the second half of the rounds and in their last quarter, in the
+    median over a method's runs; in how many runs the last quarter brought at most .005."""
 
     name: str
     runs: int
     settled: int
-    median: float
-    largest: float
+    half: float
+    quarter: float
 
 
 def plateau(results: Results) -> list[Settled]:
     """The evidence for the number of rounds, method by method."""
     found = []
     for method in dict.fromkeys([*METHODS, *(run.method for run in results.runs)]):
-        short = [run.plateau[1] - run.plateau[0] for run in results.runs if run.method == method]
-        if short:
-            settled = sum(round(gap, 6) <= SETTLED for gap in short)
+        runs = [run.plateau for run in results.runs if run.method == method]
+        if runs:
+            half = [last - middle for middle, _, last in runs]
+            quarter = [last - late for _, late, last in runs]
+            settled = sum(round(rise, 6) <= SETTLED for rise in quarter)
             name = METHODS.get(method, method)
-            found.append(Settled(name, len(short), settled, float(np.median(short)), max(short)))
+            found.append(Settled(name, len(runs), settled, float(np.median(half)), float(np.median(quarter))))
     return found
 
 

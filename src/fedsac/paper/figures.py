@@ -4,6 +4,7 @@ Figure 2 is the paper's sketch of the method and has no numbers.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from fedsac.paper.results import Results, Run
 from fedsac.paper.settings import SCENES
 from fedsac.paper.tables import READS_BETA, Index, table9_beta
 from fedsac.report.charts import Series, clients_by_method, contribution_reward, lines, scatter
+from fedsac.report.drawing import pdf, svg
 from fedsac.report.shapes import Drawing
+from fedsac.store import write_atomic
 
 Named = tuple[str, Drawing]
 
@@ -133,3 +136,14 @@ def _titled(title: str, results: Results, label: str | None = None) -> str:
 
 def _slug(column: Column) -> str:
     return f"{column.data}-{column.scene.replace(':', '')}"
+
+
+def draw(results: Results, folder: Path, label: str = "last") -> list[tuple[str, str]]:
+    """Write every figure as .svg and .pdf into `folder`: titles, and paths relative to the folder above."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for name, drawing in all_figures(results, label):
+        write_atomic(folder / f"{name}.svg", svg(drawing).encode(), durable=False)
+        write_atomic(folder / f"{name}.pdf", pdf(drawing), durable=False)
+        made.append((name, f"{folder.name}/{name}.svg"))
+    return made

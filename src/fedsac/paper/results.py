@@ -58,7 +58,7 @@ class Run:
     megabytes: float
     serialised: float
     counted: float
-    plateau: tuple[float, float]  # mean reward on V: at the last round, and the highest of all evaluated rounds
+    plateau: tuple[float, float, float]  # mean reward on V after half, three quarters and all of the rounds
     curve: tuple[tuple[int, tuple[float, ...]], ...] | None = None  # rounds and rewards, for Figure 5's runs only
 
 
@@ -121,7 +121,7 @@ def boiled_down(folder: Path, config: Any, *, curve: bool) -> Run:
         megabytes=float(np.mean([r["bytes"]["down"] for r in records])) / 1e6,
         serialised=summary["reward_bytes"]["serialised"] / 1e6,
         counted=summary["reward_bytes"]["counted"] / 1e6,
-        plateau=(on_v[-1], max(on_v)),
+        plateau=(on_v[(len(on_v) - 1) // 2], on_v[3 * (len(on_v) - 1) // 4], on_v[-1]),
         curve=tuple((r["round"], tuple(r["rewards"])) for r in evaluated) if curve else None,
     )
 

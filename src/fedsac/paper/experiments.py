@@ -1,0 +1,89 @@
+"""Which runs each table and figure of the paper needs, as configs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedsac.config import Config
+from fedsac.errors import FedsacError
+from fedsac.paper.printed import TABLES, Column
+from fedsac.paper.settings import preset
+
+BASELINES = ("fedavg", "qffl", "cffl", "cgsv", "fedave")
+ABLATIONS = ("fedsac-no-allocation", "fedsac-no-aggregation")
+BETAS = (2.0, 5.0, 10.0, 20.0)  # Table 7
+DRAWN = {  # data sets and scenes of the figures
+    "figure4": [(data, "dir:1.0") for data in ("cifar10", "svhn")],
+    "figure5": [(data, scene) for data in ("cifar10", "svhn") for scene in ("pow", "cla")],
+    "figure6": [(data, scene) for data in ("cifar10", "svhn") for scene in ("pow", "cla", "dir:2.0")],
+}
+TARGETS = (*TABLES, "figure1", "figure3", *DRAWN, "theorems")
+NOTHING_TO_RUN = ("table9", "figure1", "theorems")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large the experiments are. The paper names neither rounds nor how often it looks; docs/decisions.md says why
+    these."""
+
+    seeds: int = 5
+    rounds: int = 300
+    eval_every: int = 10
+    share: float = 1.0  # of each data set
+
+    def settings(self, scene: str) -> dict[str, Any]:
+        chosen: dict[str, Any] = {"rounds": self.rounds, "eval_every": self.eval_every, "share": self.share}
+        if self.share < 1 and scene in ("pow", "cla"):
+            chosen["samples_per_client"] = round(2000 * self.share)
+        return chosen
+
+
+FULL = Scale()
+QUICK = Scale(seeds=1, rounds=15, eval_every=5, share=0.2)
+
+
+def named(targets: Sequence[str]) -> list[str]:
+    """The targets that a command line names, in the paper's order; `all` is all of them."""
+    for target in targets:
+        if target not in (*TARGETS, "all"):
+            raise FedsacError(f"the paper has no {target!r} here; name some of {', '.join(TARGETS)}, or all")
+    return [target for target in TARGETS if target in targets or "all" in targets]
+
+
+def runs(targets: Iterable[str], scale: Scale, **common: Any) -> list[Config]:
+    """The runs that these targets need, each once; `common` settings (device, data_dir, ...) are every run's."""
+    found: dict[tuple[object, ...], Config] = {}
+    for target in targets:
+        for column, method, beta in _needed(target):
+            settings = preset("paper", column.data, column.scene) | scale.settings(column.scene) | common
+            settings["beta"] = beta
+            for seed in range(scale.seeds):
+                config = Config(
+                    data=column.data, scene=column.scene, clients=column.clients, method=method, seed=seed, **settings
+                )
+                found.setdefault((column, method, beta, seed), config)
+    return list(found.values())
+
+
+def _needed(target: str) -> list[tuple[Column, str, float]]:
+    """Column, method and beta of every run behind a target."""
+    if target in NOTHING_TO_RUN:
+        return []
+    if target in DRAWN:
+        columns = [Column(data, 10, scene) for data, scene in DRAWN[target]]
+        methods = ("fedsac",) if target == "figure5" else (*BASELINES, "fedsac")
+        return [(column, method, _betas(column)[0]) for column in columns for method in methods]
+    columns = list(TABLES["table1" if target == "figure3" else target])
+    if target == "table7":
+        return [(column, "fedsac", beta) for column in columns for beta in BETAS]
+    ours = ("fedsac",) if target not in ("table3", "table4") else (*ABLATIONS, "fedsac")
+    needed = [(column, method, beta) for column in columns for method in ours for beta in _betas(column)]
+    if target not in ("table3", "table4", "table8"):  # in Table 8 the others send whole models
+        needed += [(column, method, _betas(column)[0]) for column in columns for method in BASELINES]
+    return needed
+
+
+def _betas(column: Column) -> list[float]:
+    """Table 9's beta, and the one of Tables 2 and 7 where it is another."""
+    both = [preset(name, column.data, column.scene)["beta"] for name in ("paper", "paper-tables")]
+    return list(dict.fromkeys(both))
