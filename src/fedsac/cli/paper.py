@@ -34,9 +34,6 @@ def add(commands: Any) -> None:
     command.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1 [5; quick: 1]")
     command.add_argument("--rounds", type=int, metavar="N", help="rounds of training [300; quick: 15]")
     command.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda or auto [auto]")
-    command.add_argument(
-        "--processes", type=int, metavar="N", help="data sets worked on at once, each in a process [cuda: 3; cpu: 1]"
-    )
     command.add_argument("--threads", type=int, metavar="N", help="CPU threads [all cores]")
     command.add_argument("--data-dir", metavar="FOLDER", help="folder with the data sets")
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where everything goes [runs/paper or -quick]")
@@ -52,7 +49,7 @@ def do(chosen: argparse.Namespace) -> None:
 
     targets = named(chosen.targets)
     if chosen.raw is not None:
-        for flag in ("quick", "seeds", "rounds", "processes", "threads", "data_dir"):
+        for flag in ("quick", "seeds", "rounds", "threads", "data_dir"):
             if getattr(chosen, flag):
                 raise FedsacError(f"--from runs nothing; leave --{flag.replace('_', '-')} out")
         results = Results.load(chosen.raw)
@@ -75,12 +72,12 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
     from fedsac.paper.experiments import FULL, QUICK, TARGETS, runs
 
     scale = QUICK if chosen.quick else FULL
-    for name in ("seeds", "rounds", "processes"):
+    for name in ("seeds", "rounds"):
         value = getattr(chosen, name)
-        if value is not None and value < 1:
-            raise FedsacError(f"{name} must be at least 1, not {value}")
-    given = {name: getattr(chosen, name) for name in ("seeds", "rounds") if getattr(chosen, name) is not None}
-    scale = replace(scale, **given)
+        if value is not None:
+            if value < 1:
+                raise FedsacError(f"{name} must be at least 1, not {value}")
+            scale = replace(scale, **{name: value})
     scale = replace(scale, eval_every=min(scale.eval_every, scale.rounds))
     common = {"device": chosen.device, "threads": chosen.threads, "data_dir": chosen.data_dir}
     wanted = runs(targets, scale, **common)
@@ -91,19 +88,12 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
         screen.note(f"{len(wanted) - len(todo)} of {len(wanted)} runs are finished already")
     try:
         with screen.screen:
-            job.carry_out(wanted, out, screen, chosen.processes or _processes(chosen.device))
+            job.carry_out(wanted, out, screen)
     except KeyboardInterrupt:
         print(f"fedsac: interrupted; the same command goes on where it stopped ({out})", file=sys.stderr)
         raise SystemExit(130) from None
     # Whatever earlier targets have left in the folder belongs on the page, too.
     return job.collected(runs(TARGETS, scale, **common), out, quick=chosen.quick)
-
-
-def _processes(device: str) -> int:
-    """A GPU has room for several; on a CPU one takes all cores."""
-    import torch
-
-    return 3 if device == "cuda" or (device == "auto" and torch.cuda.is_available()) else 1
 
 
 def _theorems(targets: Sequence[str], quick: bool, out: Path | None) -> str | None:

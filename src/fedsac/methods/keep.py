@@ -16,16 +16,18 @@ def keep(layout: Layout, update: Tensor, shares: Tensor) -> Tensor:
     >>> keep(Layout((1, 1, 5)), update, torch.tensor([.4]))[0, -5:].tolist()
     [0.5, 0.0, 0.0, -0.7, 0.0]
     """
-    kept = update.new_empty(len(shares), len(update))
-    pieces = _tensors(layout, update)
+    pieces = _tensors(layout, update.abs())
     n = torch.tensor([len(piece) for piece in pieces], dtype=torch.float64).unsqueeze(1)
     # Shares that come to a whole number of entries but for rounding: no entry more. All of them in one transfer.
-    counts = torch.ceil(n * shares.double().cpu() - 1e-6).clamp_min(0).minimum(n - 1).long().to(update.device)
-    for given, whole, k in zip(_tensors(layout, kept), pieces, counts, strict=True):
-        size = whole.abs()
-        ordered = size.sort(descending=True).values
-        least = torch.where(k > 0, ordered[(k - 1).clamp_min(0)], torch.inf)
-        given.copy_(torch.where(size >= least.unsqueeze(1), whole, 0))
+    k = torch.ceil(n * shares.double().cpu() - 1e-6).clamp_min(0).minimum(n - 1).long().to(update.device)
+    at = (k - 1).clamp_min(0)
+    least = torch.stack([piece.sort(descending=True).values[i] for piece, i in zip(pieces, at, strict=True)])
+    least.masked_fill_(k == 0, torch.inf)
+    nothing = torch.zeros((), dtype=update.dtype, device=update.device)
+    kept = update.new_empty(len(shares), len(update))
+    given = zip(_tensors(layout, kept), _tensors(layout, update), pieces, least, strict=True)
+    for part, value, size, bound in given:
+        torch.where(size >= bound.unsqueeze(1), value, nothing, out=part)
     return kept
 
 

@@ -17,7 +17,6 @@ from fedsac.errors import FedsacError
 from fedsac.federation import Watcher, resume_together
 from fedsac.paper.experiments import DRAWN
 from fedsac.paper.results import Results, boiled_down
-from fedsac.paper.workers import in_processes
 from fedsac.store import write_atomic
 from fedsac.version import __version__
 
@@ -25,9 +24,9 @@ ELSEWHERE = ("device", "threads", "data_dir")  # settings that may change betwee
 CLOCK = "seconds.json"
 
 
-def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher, processes: int = 1) -> None:
+def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher) -> None:
     """Bring every run to its end in a folder of its own below `out`. What is finished is left alone, what was begun
-    goes on; runs of one data set share one stack, and with several `processes` data sets are worked on at once."""
+    goes on; runs of one data set share one stack."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         todo = [config for config in configs if not _finished(out, config)]
@@ -35,18 +34,11 @@ def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher, processes:
             _begun(out, config)
     except OSError as error:
         raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
-    groups = [
-        [_folder(out, config) for config in group] for _, group in groupby(sorted(todo, key=_together), _together)
-    ]
-    start = time.monotonic()
-    try:
-        if min(processes, len(groups)) > 1:
-            in_processes(groups, watcher, processes)
-        else:
-            for group in groups:
-                resume_together(group, watcher, every_round=False, keep_models=False)
-    finally:
-        if groups:
+    for _, group in groupby(sorted(todo, key=_together), _together):
+        start = time.monotonic()
+        try:
+            resume_together([_folder(out, config) for config in group], watcher, every_round=False, keep_models=False)
+        finally:
             _clock(out, time.monotonic() - start)
 
 
