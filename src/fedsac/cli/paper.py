@@ -29,10 +29,10 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--quick",
         action="store_true",
-        help="one seed, 15 rounds, a fifth of the data: minutes on a laptop; not a reproduction, and labelled so",
+        help="one seed, 12 rounds, a fifth of the data: minutes on a laptop; not a reproduction, and labelled so",
     )
     command.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1 [5; quick: 1]")
-    command.add_argument("--rounds", type=int, metavar="N", help="rounds of training [300; quick: 15]")
+    command.add_argument("--rounds", type=int, metavar="N", help="rounds of training [300; quick: 12]")
     command.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda or auto [auto]")
     command.add_argument("--threads", type=int, metavar="N", help="CPU threads [all cores]")
     command.add_argument("--data-dir", metavar="FOLDER", help="folder with the data sets")

@@ -30,16 +30,15 @@ class Scale:
     rounds: int = 300
     eval_every: int = 10
     share: float = 1.0  # of each data set
+    samples: int = 2000  # per client, in POW and CLA
 
     def settings(self, scene: str) -> dict[str, Any]:
         chosen: dict[str, Any] = {"rounds": self.rounds, "eval_every": self.eval_every, "share": self.share}
-        if self.share < 1 and scene in ("pow", "cla"):
-            chosen["samples_per_client"] = round(2000 * self.share)
-        return chosen
+        return chosen | ({"samples_per_client": self.samples} if scene in ("pow", "cla") else {})
 
 
 FULL = Scale()
-QUICK = Scale(seeds=1, rounds=15, eval_every=5, share=0.2)
+QUICK = Scale(seeds=1, rounds=12, eval_every=6, share=0.2, samples=400)
 
 
 def named(targets: Sequence[str]) -> list[str]:

@@ -1,0 +1,178 @@
+"""`fedsac paper`: which runs a table needs, that none is run twice, and what the command says."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedsac import Config, FedsacError
+from fedsac.cli import main
+from fedsac.federation import Watcher
+from fedsac.paper import experiments, job
+from fedsac.paper.experiments import FULL, TARGETS, Scale, named, runs
+from fedsac.paper.results import Results
+from tests.data.made import cifar_content, idx_content, put, put_svhn
+from tests.test_store import contents
+
+TINY = Scale(seeds=1, rounds=3, eval_every=1, samples=20)
+
+
+@pytest.fixture(scope="module")
+def made_data(tmp_path_factory) -> Path:
+    """Noise in the published formats: enough to run, nothing to learn."""
+    root = tmp_path_factory.mktemp("data")
+    put(root / "cifar-10-batches-bin", cifar_content(80))
+    put(root / "fashion-mnist", idx_content(400, 40))
+    put_svhn(root / "svhn", 400, 40)
+    return root
+
+
+@pytest.fixture
+def tiny(made_data, monkeypatch) -> list[str]:
+    monkeypatch.setattr(experiments, "QUICK", TINY)
+    return ["--quick", "--device", "cpu", "--data-dir", str(made_data)]
+
+
+@pytest.fixture(scope="module")
+def finished(made_data, tmp_path_factory) -> Path:
+    """The folder of Figure 5's four runs."""
+    out = tmp_path_factory.mktemp("paper") / "out"
+    watcher = Counting()
+    job.carry_out(figure5(made_data), out, watcher)
+    assert watcher.rounds == 4 * 3
+    return out
+
+
+def figure5(data: Path, scale: Scale = TINY) -> list[Config]:
+    return runs(["figure5"], scale, device="cpu", data_dir=str(data))
+
+
+class Counting(Watcher):
+    def __init__(self, stop: int = 0) -> None:
+        self.rounds, self.stop = 0, stop
+
+    def round(self, record, rounds):
+        self.rounds += 1
+        if self.rounds == self.stop:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "targets, number",
+    [
+        # Table 1: 15 scenes x 6 methods x 5 seeds; in 3 scenes FedSAC once more, with the beta of Tables 2 and 7.
+        (["table1"], 15 * 6 * 5 + 3 * 5),
+        (["table1", "table2", "figure3", "figure4", "figure6", "table8"], 15 * 6 * 5 + 3 * 5),
+        (["table3", "table4"], 15 * 3 * 5 + 3 * 3 * 5),
+        (["table7"], 4 * 4 * 5),
+        (["table8"], 15 * 5 + 3 * 5),
+        (["figure5"], 4 * 5),
+        (["table9", "figure1", "theorems"], 0),
+        # 14 columns; of CIFAR-10's nine, POW and DIR(3.0) once and DIR(2.0) three times have another beta.
+        (["table5"], 14 * 6 * 5 + 5 * 5),
+    ],
+)
+def test_the_runs_that_a_target_needs(targets, number):
+    assert len(runs(named(targets), FULL)) == number
+
+
+def test_the_settings_are_the_papers():
+    found = [c for c in runs(["table1"], FULL) if (c.data, c.scene, c.method, c.seed) == ("svhn", "cla", "fedsac", 0)]
+    assert len(found) == 1
+    config = found[0]
+    assert (config.lr, config.local_steps, config.beta, config.batch) == (0.05, 20, 3.0, 64)
+    assert (config.contribution_on, config.rounds, config.clients, config.importance_every) == ("test", 300, 10, 1)
+    betas = {c.beta for c in runs(["table1"], FULL) if (c.data, c.scene, c.method) == ("cifar10", "pow", "fedsac")}
+    assert betas == {5.0, 10.0}  # Table 9's, and that of Tables 2 and 7
+
+
+def test_all_is_everything():
+    assert named(["all"]) == list(TARGETS)
+    assert named(["theorems", "table2", "table1"]) == ["table1", "table2", "theorems"]
+
+
+def test_a_finished_run_is_never_run_again(made_data, finished):
+    before, again = contents(finished), Counting()
+    job.carry_out(figure5(made_data), finished, again)
+    assert again.rounds == 0
+    assert contents(finished) == before
+
+
+def test_interrupted_and_taken_up_it_ends_with_the_same_results(made_data, finished, tmp_path):
+    wanted = figure5(made_data)
+    for stop in (1, 4, 2):
+        with pytest.raises(KeyboardInterrupt):
+            job.carry_out(wanted, tmp_path, Counting(stop))
+    last = Counting()
+    job.carry_out(wanted, tmp_path, last)
+    # A run's round is whole once the watcher hears of it: of 12, interruptions cost nothing but what was in progress.
+    assert last.rounds == 12 - (1 + 4 + 2)
+    assert job.collected(wanted, tmp_path, quick=True).runs == job.collected(wanted, finished, quick=True).runs
+
+
+def test_runs_keep_numbers_and_no_models(finished):
+    for folder in (finished / "runs").iterdir():
+        assert {path.name for path in folder.iterdir()} >= {"config.toml", "rounds.jsonl", "summary.json", "README.md"}
+        assert len((folder / "rounds.jsonl").read_text().splitlines()) == 3
+    assert not list(finished.rglob("*.safetensors"))
+
+
+def test_other_settings_in_the_folder_are_refused(made_data, finished):
+    longer = figure5(made_data, replace(TINY, rounds=4))
+    with pytest.raises(FedsacError, match="other settings"):
+        job.carry_out(longer, finished, Watcher())
+
+
+def test_bytes_as_counted_and_as_files(made_data, finished):
+    found = job.collected(figure5(made_data), finished, quick=True).runs
+    assert len(found) == 4
+    for run in found:
+        assert 0 < run.counted <= 10 * 4 * 656_810 / 1e6
+        # A file's header names six tensors: some hundred bytes for each of ten submodels.
+        assert 10 * 300 / 1e6 < run.serialised - run.counted < 10 * 600 / 1e6
+
+
+def test_a_table_on_the_terminal_and_in_the_folder(tiny, tmp_path, capsys):
+    out = tmp_path / "paper"
+    tiny += ["--rounds", "1"]
+    assert main(["paper", "table8", *tiny, "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "Table 8 (quick)" in said and "23.57" in said  # the printed value stands beside ours
+    assert {"README.md", "results.json", "table8.csv", "figures", "runs"} <= {path.name for path in out.iterdir()}
+    results = Results.load(out / "results.json")
+    assert len(results.runs) == 18 and results.made["quick"] is True
+    # Shown again from the file alone: the same table.
+    assert main(["paper", "table8", "--from", str(out / "results.json")]) == 0
+    assert capsys.readouterr().out.split("The paper's claims")[0] == said.split("The paper's claims")[0]
+
+
+def test_what_needs_no_runs(capsys, tmp_path):
+    assert main(["paper", "table9", "figure1", "--quick", "--out", str(tmp_path / "out")]) == 0
+    assert "beta" in capsys.readouterr().out
+    assert (tmp_path / "out" / "figures" / "figure1a.svg").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["table10"], "the paper has no 'table10' here"),
+        (["table1", "--seeds", "0"], "seeds must be at least 1"),
+        (["table1", "--rounds", "-3"], "rounds must be at least 1"),
+        (["table1", "--from", "nowhere.json"], "nowhere.json: there is no such file"),
+        (["table1", "--from", "nowhere.json", "--quick"], "--from runs nothing; leave --quick out"),
+        (["table1", "--device", "tpu"], "device must be cpu or cuda or auto"),
+    ],
+)
+def test_bad_usage_is_one_line(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["paper", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_holds_no_results(tmp_path, capsys):
+    (tmp_path / "x.json").write_text(json.dumps({"format_version": 1, "runs": 3}))
+    assert main(["paper", "table1", "--from", str(tmp_path / "x.json")]) == 2
+    assert "holds no results" in capsys.readouterr().err
