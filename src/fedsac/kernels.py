@@ -2,7 +2,8 @@
 
 Imported only where tensors lie on a CUDA device; Triton comes with torch there. Everything here has a route through
 plain torch that gives the same numbers but for rounding (tests compare the two), and that CPUs, float64 and other
-shapes take. Products are float32 as three passes of TF32 on the tensor cores, which has float32's precision.
+shapes take. Products are float32 as three passes of TF32 on the tensor cores, which has float32's precision. Sizes of
+layers are compiled in: only then are rows known to be aligned, and read sixteen bytes at a time.
 """
 
 from typing import Any
@@ -28,8 +29,8 @@ def _inputs(x, scale, shift, row, at, inside, features):  # type: ignore[no-unty
 
 @triton.jit
 def _first_layer(  # type: ignore[no-untyped-def]
-    x, rows, scale, shift, weight, bias, mask, out, features, width, stride, masked: tl.constexpr,
-    batch: tl.constexpr, across: tl.constexpr, deep: tl.constexpr, precision: tl.constexpr,
+    x, rows, scale, shift, weight, bias, mask, out, stride, features: tl.constexpr, width: tl.constexpr,
+    masked: tl.constexpr, batch: tl.constexpr, across: tl.constexpr, deep: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """out = relu(inputs @ weight + bias), masked: one member's, for some of the layer's neurons."""
     member = tl.program_id(0).to(tl.int64)
@@ -52,7 +53,7 @@ def _first_layer(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _first_update(  # type: ignore[no-untyped-def]
-    x, rows, scale, shift, delta, weight, features, width, stride,
+    x, rows, scale, shift, delta, weight, stride, features: tl.constexpr, width: tl.constexpr,
     batch: tl.constexpr, across: tl.constexpr, deep: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """weight += inputs.T @ delta: one member's, for some of the features and of the layer's neurons."""
@@ -94,7 +95,7 @@ class FirstLayer:
         batch, across = rows.shape[1], 128
         _first_layer[(self._members, triton.cdiv(self._width, across))](
             x, rows, scale, shift, self._weight, self._bias, self._bias if self._mask is None else self._mask, out,
-            self._features, self._width, self._stride, masked=self._mask is not None,
+            self._stride, features=self._features, width=self._width, masked=self._mask is not None,
             batch=batch, across=across, deep=32, precision=PRECISION, num_warps=4, num_stages=4,
         )  # fmt: skip
 
@@ -104,7 +105,7 @@ class FirstLayer:
         batch, across, deep = rows.shape[1], 128, 64
         grid = (self._members, triton.cdiv(self._features, deep), triton.cdiv(self._width, across))
         _first_update[grid](
-            x, rows, scale, shift, delta, self._weight, self._features, self._width, self._stride,
+            x, rows, scale, shift, delta, self._weight, self._stride, features=self._features, width=self._width,
             batch=batch, across=across, deep=deep, precision=PRECISION, num_warps=4,
         )  # fmt: skip
         self._bias += delta.sum(1)
@@ -112,7 +113,8 @@ class FirstLayer:
 
 @triton.jit
 def _rises(  # type: ignore[no-untyped-def]
-    below, a, weight, tail, bias, y, before, out, samples, width, next_width, tailed: tl.constexpr,
+    below, a, weight, tail, bias, y, before, out, samples,
+    width: tl.constexpr, next_width: tl.constexpr, tailed: tl.constexpr,
     rows: tl.constexpr, neurons: tl.constexpr, deep: tl.constexpr, classes: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Rises of the loss over some samples, when each of some neurons is taken out: what lies downstream of a neuron is
@@ -175,7 +177,7 @@ def rises(
     tail_weight, tail_bias = tail[0] if tail else (weight, before)
     _rises[(blocks, triton.cdiv(width, neurons))](
         below, a.contiguous(), weight.contiguous(), tail_weight.contiguous(), tail_bias, y, before, out,
-        samples, width, below.shape[1], tailed=bool(tail), rows=rows, neurons=neurons, deep=32,
+        samples, width=width, next_width=below.shape[1], tailed=bool(tail), rows=rows, neurons=neurons, deep=32,
         classes=tail_weight.shape[1] if tail else below.shape[1], precision=PRECISION, num_warps=4,
     )  # fmt: skip
     return out.sum(0)
