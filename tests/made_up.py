@@ -13,6 +13,10 @@ def run(method="fedsac", data="cifar10", scene="pow", clients=10, *, seed=0, bet
     given = {
         "rounds": 40,
         "contributions": tuple(0.25 * i / clients for i in range(1, clients + 1)),
+        "peak": (
+            max(p.max for p in labels.values()),
+            max((p.common for p in labels.values() if p.common), default=None),
+        ),
         "fair": None,
         "megabytes": 24.0,
         "serialised": 24.5,

@@ -29,11 +29,12 @@ def made_up(data: str, scene: str, method: str, seed: int, beta: float = 5.0, cu
     points = tuple((t, tuple(0.1 * t + 0.01 * i + 0.02 * seed for i in range(CLIENTS))) for t in (1, 2, 3))
     return Run(
         *(data, scene, CLIENTS, method, beta, seed, 7, 0.05, 20, 32, alone, labels),
+        peak=(0.6, None),
         fair=None,
         megabytes=1.0,
         serialised=1.0,
         counted=1.0,
-        plateau=(0.5, 0.5),
+        plateau=(0.5, 0.5, 0.5),
         curve=points if curve else None,
     )
 

@@ -90,14 +90,15 @@ def claims(results: Results) -> list[Claim]:
     """All of them; one that nothing was run for has no verdicts."""
     t = {name: table(name, results) for name in TABLES}
     best, sizes, fair = ("best", "last"), ("mean", "last"), ("fair", "last")
+    peak = (*best, "peak")
     return [
         _claim("fairness-first", "FedSAC has the highest gamma (Table 1)", t["table1"], best, _first),
-        _claim("accuracy-first", "FedSAC's best client has the highest accuracy (Table 2)", t["table2"], best, _first),
+        _claim("accuracy-first", "FedSAC's best client has the highest accuracy (Table 2)", t["table2"], peak, _first),
         _claim(
             "accuracy-common",
             "FedSAC's best client is above FedAvg's common model (not a claim of the paper)",
             t["table2"],
-            best,
+            peak,
             _above_common,
             needs=("fedsac", "fedavg:common"),
         ),
@@ -122,14 +123,14 @@ def claims(results: Results) -> list[Claim]:
             "ablation-fairness", "The ablations' gammas are ordered as printed (Table 3)", t["table3"], best, _order
         ),
         _claim(
-            "ablation-accuracy", "The ablations' accuracies are ordered as printed (Table 4)", t["table4"], best, _order
+            "ablation-accuracy", "The ablations' accuracies are ordered as printed (Table 4)", t["table4"], peak, _order
         ),
         _claim("clients-fairness", "More clients: FedSAC has the highest gamma (Table 5)", t["table5"], best, _first),
         _claim(
             "clients-accuracy",
             "More clients: FedSAC's best client has the highest accuracy (Table 6)",
             t["table6"],
-            best,
+            peak,
             _first,
         ),
         _claim("beta-accuracy", "The lowest beta has the best accuracy (Table 7)", t["table7"], fair, _lowest_beta),

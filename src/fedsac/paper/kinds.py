@@ -26,12 +26,12 @@ def gamma(run: Run, label: str) -> tuple[float | None, None]:
 
 
 def accuracy(run: Run, label: str) -> tuple[float, None]:
-    return 100 * run.labels[label].max, None
+    return 100 * (run.peak[0] if label == "peak" else run.labels[label].max), None
 
 
 def common(run: Run, label: str) -> tuple[float | None, None]:
     """Accuracy of the global model, where there is one."""
-    value = run.labels[label].common
+    value = run.peak[1] if label == "peak" else run.labels[label].common
     return None if value is None else 100 * value, None
 
 
@@ -58,6 +58,7 @@ LABELS = {
     "best": "ours at the evaluated round with the highest test gamma, the paper's rule",
     "last": "ours at the last round",
 }
+ACCURACY = LABELS | {"peak": "ours at its highest over the evaluated rounds, chosen on the test set, whatever gamma is"}
 FAIR = {
     "fair": "ours at the best reward among the evaluated rounds with gamma above 95",
     "last": "ours at the last round, whatever its gamma",
@@ -69,7 +70,7 @@ SENT = {
 }
 GAMMA_NOTE = "gamma does not exist where all rewards are equal; its mean is over the seeds where it does."
 ACCURACY_NOTES = (
-    "Standalone is the best contribution: it has no rounds, so best and last are one number.",
+    "Standalone is the best contribution: it has no rounds, so its lines are one number.",
     "FedAvg's and q-FFL's rewards are copies of the common model trained one epoch more on the client's own data; the "
     "rows 'common model' show that model itself. The paper does not say which of the two it printed.",
 )
@@ -77,11 +78,11 @@ SENT_NOTE = "A baseline sends the full model to each of ten clients: 26.27 MB, o
 
 KINDS = {
     "table1": Kind("fairness, gamma from -100 to 100", gamma, LABELS, (GAMMA_NOTE,)),
-    "table2": Kind("best client's test accuracy in %", accuracy, LABELS, ACCURACY_NOTES),
+    "table2": Kind("best client's test accuracy in %", accuracy, ACCURACY, ACCURACY_NOTES),
     "table3": Kind("ablations, gamma", gamma, LABELS, (GAMMA_NOTE,)),
-    "table4": Kind("ablations, best client's test accuracy in %", accuracy, LABELS),
+    "table4": Kind("ablations, best client's test accuracy in %", accuracy, ACCURACY),
     "table5": Kind("more clients, gamma", gamma, LABELS, (GAMMA_NOTE,)),
-    "table6": Kind("more clients, best client's test accuracy in %", accuracy, LABELS, ACCURACY_NOTES),
+    "table6": Kind("more clients, best client's test accuracy in %", accuracy, ACCURACY, ACCURACY_NOTES),
     "table7": Kind("FedSAC's best (lowest) reward in % given gamma > 95, by beta", fair, FAIR),
     "table8": Kind("megabytes a round, all clients together", megabytes, SENT, (SENT_NOTE,), better=-1),
     "table9": Kind("settings", setting("beta"), {"runs": "what our runs had"}, digits=None, better=0),

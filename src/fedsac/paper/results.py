@@ -54,6 +54,7 @@ class Run:
     batch: int
     contributions: tuple[float, ...]
     labels: dict[str, Picked]
+    peak: tuple[float, float | None]  # highest of all evaluated rounds on the test set: best reward, common model
     fair: tuple[int, float, float] | None  # of the rounds with gamma > 95 the one with the best reward: round, max, min
     megabytes: float
     serialised: float
@@ -103,6 +104,7 @@ def boiled_down(folder: Path, config: Any, *, curve: bool) -> Run:
         ((r["accuracy"]["max"], r["round"], r["accuracy"]["min"]) for r in evaluated if (r["gamma"] or 0) > FAIR),
         default=None,
     )
+    common = [r["global_accuracy"] for r in evaluated if r["global_accuracy"] is not None]
     on_v = [float(np.mean(r["rewards_validation"])) for r in evaluated]
     return Run(
         data=config.data,
@@ -117,6 +119,7 @@ def boiled_down(folder: Path, config: Any, *, curve: bool) -> Run:
         batch=config.batch,
         contributions=contributions.test,
         labels={label: _picked(chosen(records, contributions)[label]) for label in LABELS},
+        peak=(max(r["accuracy"]["max"] for r in evaluated), max(common, default=None)),
         fair=None if fair is None else (fair[1], fair[0], fair[2]),
         megabytes=float(np.mean([r["bytes"]["down"] for r in records])) / 1e6,
         serialised=summary["reward_bytes"]["serialised"] / 1e6,

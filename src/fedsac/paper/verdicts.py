@@ -14,7 +14,8 @@ from fedsac.paper.render import grid_lines
 from fedsac.paper.tables import OTHER_BETA
 
 LEGEND = (
-    "best: at the round with the highest test gamma, the paper's rule; last: at the last round; fair: among the rounds "
+    "best: at the round with the highest test gamma, the paper's rule; last: at the last round; peak: at the round with"
+    " the highest such accuracy; fair: among the rounds "
     "with gamma above 95; mean: over all rounds; alone: clients that train alone. A cell counts where everything that "
     "the claim compares was run."
 )
