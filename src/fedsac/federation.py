@@ -1,6 +1,7 @@
 """The round loop: from a config to a result. Read `play` first."""
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from fedsac import measures, methods, stack
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.contribution import Alone, Contributions, standalone
 from fedsac.data.split import Split
-from fedsac.engines.local import Absent, fitting, personalised, train_round
+from fedsac.engines.local import Absent, Round, fitting, personalised
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Method, Rewards, State, Task, Updates
 from fedsac.models.files import serialised_bytes
@@ -100,23 +101,38 @@ def play(
     with _threads(runs[0].prepared.config):
         commits = _Commits(runs, _Clock(runs), every_round)
         _measure_contributions(runs, watcher, commits)
-        initial = runs[0].prepared.initial
         try:
-            while at_work := [run for run in runs if not run.over]:
-                clients = [run.prepared.clients for run in at_work]
-                for part in fitting(clients, initial.element_size(), initial.device):
-                    _round([at_work[i] for i in part], watcher, absent)
-                commits.after_round(at_work)
+            _play_rounds(runs, watcher, absent, commits)
         except KeyboardInterrupt:
             commits.now()
             raise
         return [_finish(run, commits.clock) for run in runs]
 
 
-def _round(runs: Sequence[Running], watcher: Watcher, absent: Absent) -> None:
-    """One round of each run, all their clients side by side."""
+def _play_rounds(runs: Sequence[Running], watcher: Watcher, absent: Absent, commits: "_Commits") -> None:
+    """Rounds, as many runs side by side as memory holds. On a GPU two parts are under way: while the clients of one
+    train, the server's step of the other is taken."""
+    initial = runs[0].prepared.initial
+    begun = [run for run in runs if not run.over]
+    numbers = fitting([run.prepared.clients for run in begun], initial.element_size(), initial.device)
+    ready = deque([begun[i] for i in part] for part in numbers)
+    under_way: deque[tuple[list[Running], Round]] = deque()
+    while ready or under_way:
+        if ready and len(under_way) < (2 if initial.is_cuda else 1):
+            part = ready.popleft()
+            work = [(run.prepared.clients, run.rewards, run.round) for run in part]
+            under_way.append((part, Round(work, absent)))
+            continue
+        part, trained = under_way.popleft()
+        _end_round(part, trained.updates(), watcher)
+        commits.after_round()
+        if left := [run for run in part if not run.over]:
+            ready.append(left)
+
+
+def _end_round(runs: Sequence[Running], answers: Sequence[Updates], watcher: Watcher) -> None:
+    """The server's step of each run, and what everybody holds after it."""
     sent = [[submodel.parameters for submodel in run.held] for run in runs]
-    answers = train_round([(run.prepared.clients, run.rewards, run.round) for run in runs], absent)
     for run, updates in zip(runs, answers, strict=True):
         run.state = run.method.learn(run.task, run.state, updates)
         run.earn()
@@ -258,18 +274,22 @@ class _Commits:
         self._make(runs)
         self._cost, self._when = time.monotonic() - self._when, time.monotonic()
 
-    def after_round(self, runs: Sequence[Running]) -> None:
+    def after_round(self) -> None:
         start = time.monotonic()
         due = self._every_round or start - self._when >= self.SPARE * self._cost
         # What is over and leaves no models is written down when it is finished.
-        self._make([run for run in runs if (run.keep_models if run.over else due)])
+        self._make([run for run in self._waiting() if (run.keep_models if run.over else due)])
         if due:
             self._when = time.monotonic()
             self._cost = self._when - start
 
     def now(self) -> None:
         """An interruption: all whole rounds are kept."""
-        self._make([run for run in self._runs if run.committed < run.settled[0]])
+        self._make(self._waiting())
+
+    def _waiting(self) -> list[Running]:
+        """Runs with whole rounds that are not final."""
+        return [run for run in self._runs if run.committed < run.settled[0]]
 
     def _make(self, runs: Sequence[Running]) -> None:
         for run in runs:

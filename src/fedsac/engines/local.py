@@ -2,8 +2,10 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from fedsac.methods.base import Rewards, Updates
 from fedsac.models.neurons import Layout
 from fedsac.rng import stream
 
-SHARE = 0.5  # of a device's memory for the runs that train side by side; the rest is for data and other runs' states
+SHARE = 0.25  # of a device's memory for the runs that train side by side: two such parts, data, and others' states
 IDLE = 16
 
 
@@ -62,18 +64,29 @@ class Trained:
 
 def train(jobs: Sequence[Job]) -> list[Trained]:
     """Carry out the jobs, as one stack wherever shape, batch size, steps and pool are the same."""
-    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for i, job in enumerate(jobs):
-        c = job.clients
-        longest = max(job.steps)
-        # Epochs of unequal clients differ from seed to seed: a few idle steps are cheaper than a stack for each.
-        steps = longest if longest == min(job.steps) else -(-longest // IDLE) * IDLE
-        key = (c.layout, c.batch, steps, id(c.pool.x), job.models.dtype, job.neurons is None)
-        groups[key].append(i)
-    done: dict[int, Trained] = {}
-    for members in groups.values():
-        done |= zip(members, _stack([jobs[i] for i in members]), strict=True)
-    return [done[i] for i in range(len(jobs))]
+    return Begun(jobs).done()
+
+
+class Begun:
+    """Jobs under way. A GPU trains them in a stream of its own, while this process and the main stream go on with other
+    runs; a CPU has trained them when this is made."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for i, job in enumerate(jobs):
+            c = job.clients
+            longest = max(job.steps)
+            # Epochs of unequal clients differ from seed to seed: a few idle steps are cheaper than a stack for each.
+            steps = longest if longest == min(job.steps) else -(-longest // IDLE) * IDLE
+            key = (c.layout, c.batch, steps, id(c.pool.x), job.models.dtype, job.neurons is None)
+            groups[key].append(i)
+        self._stacks = [(numbers, _Stack([jobs[i] for i in numbers])) for numbers in groups.values()]
+
+    def done(self) -> list[Trained]:
+        found = {
+            i: trained for numbers, stacked in self._stacks for i, trained in zip(numbers, stacked.done(), strict=True)
+        }
+        return [found[i] for i in range(len(found))]
 
 
 def fitting(runs: Sequence[Clients], itemsize: int, device: torch.device) -> list[list[int]]:
@@ -81,18 +94,24 @@ def fitting(runs: Sequence[Clients], itemsize: int, device: torch.device) -> lis
 
     By what the device has in all, not by what is free just now: a resumed job must cut as the first one did.
     """
-    parts: list[list[int]] = []
-    budget, used = _memory(device) * SHARE, 0.0
-    for i, clients in enumerate(runs):
+    needed = []
+    for clients in runs:
         layout = clients.layout
         # Received, in work, trained, and what a method makes of it; activations and batches of a step.
         numbers = 6 * layout.parameters + 3 * clients.batch * sum(layout.sizes)
-        needed = float(len(clients.names) * numbers * itemsize)
-        if not parts or used + needed > budget:
+        needed.append(float(len(clients.names) * numbers * itemsize))
+    budget = _memory(device) * SHARE
+    if device.type == "cuda":
+        # Two parts at least, so that one trains while the server's step of the other is taken.
+        budget = min(budget, max(sum(needed) / 2, max(needed)))
+    parts: list[list[int]] = []
+    used = 0.0
+    for i, size in enumerate(needed):
+        if not parts or used + size > budget:
             parts.append([])
             used = 0.0
         parts[-1].append(i)
-        used += needed
+        used += size
     return parts
 
 
@@ -103,35 +122,65 @@ def _memory(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30
 
 
-def _stack(jobs: list[Job]) -> list[Trained]:
-    first, sizes = jobs[0].clients, [len(job.clients.names) for job in jobs]
-    device, dtype = jobs[0].models.device, jobs[0].models.dtype
+class _Stack:
+    """Jobs that train as one stack."""
 
-    def each(tensors: list[Tensor]) -> Tensor:
-        return torch.cat([t.expand(n, *t.shape[1:]) for t, n in zip(tensors, sizes, strict=True)])
+    def __init__(self, jobs: list[Job]) -> None:
+        # Kept until `done`: what the side stream reads must not be given away before.
+        self._jobs, self._sizes = jobs, [len(job.clients.names) for job in jobs]
+        device, dtype = jobs[0].models.device, jobs[0].models.dtype
+        rates = [torch.full((n,), job.clients.lr, dtype=dtype) for job, n in zip(jobs, self._sizes, strict=True)]
+        self._given = _batches(jobs, device, dtype), torch.cat(rates).to(device)
+        with _aside(device) as stream:
+            self._params, losses = self._train(*self._given)
+            # Brought to the CPU once for all jobs: every transfer waits for the device.
+            self._told = torch.stack([losses.double(), stack.finite(self._params, losses).double()])
+            self._event = None if stream is None else stream.record_event()
 
-    alone = len(jobs) == 1
-    models = jobs[0].models if alone else each([job.models for job in jobs])
-    neurons = None if jobs[0].neurons is None else torch.cat([job.neurons for job in jobs if job.neurons is not None])
-    pools = [job.clients.pool for job in jobs]
-    # One run's clients normalise alike: a single row serves them all.
-    scale = pools[0].scale if alone else each([p.scale for p in pools])
-    shift = pools[0].shift if alone else each([p.shift for p in pools])
-    lr = torch.cat([torch.full((n,), job.clients.lr, dtype=dtype) for job, n in zip(jobs, sizes, strict=True)])
-    params, losses = stack.train(
-        first.layout,
-        models,
-        neurons,
-        stack.Samples(first.pool.x, first.pool.y, scale, shift),
-        _batches(jobs, device, dtype),
-        lr.to(device),
-    )
-    # Brought to the CPU once for all jobs: every transfer waits for the device.
-    losses, finite = torch.stack([losses.double(), stack.finite(params, losses).double()]).cpu()
-    finite = finite.bool()
-    return [
-        Trained(*parts) for parts in zip(params.split(sizes), losses.split(sizes), finite.split(sizes), strict=True)
-    ]
+    def _train(self, batches: stack.Batches, lr: Tensor) -> tuple[Tensor, Tensor]:
+        jobs, first = self._jobs, self._jobs[0].clients
+        pools = [job.clients.pool for job in jobs]
+        if len(jobs) == 1:
+            # One run's clients normalise alike: a single row serves them all.
+            models, neurons, scale, shift = jobs[0].models, jobs[0].neurons, pools[0].scale, pools[0].shift
+        else:
+            models = self._each([job.models for job in jobs])
+            masks = [job.neurons for job in jobs if job.neurons is not None]
+            neurons = torch.cat(masks) if masks else None
+            scale, shift = self._each([p.scale for p in pools]), self._each([p.shift for p in pools])
+        samples = stack.Samples(first.pool.x, first.pool.y, scale, shift)
+        return stack.train(first.layout, models, neurons, samples, batches, lr)
+
+    def _each(self, tensors: list[Tensor]) -> Tensor:
+        return torch.cat([t.expand(n, *t.shape[1:]) for t, n in zip(tensors, self._sizes, strict=True)])
+
+    def done(self) -> list[Trained]:
+        if self._event is not None:
+            main = torch.cuda.current_stream(self._params.device)
+            main.wait_event(self._event)
+            # From here on the main stream uses them, so their memory is not the side stream's to give away.
+            self._params.record_stream(main)
+            self._told.record_stream(main)
+        losses, finite = self._told.cpu()
+        parts = (self._params.split(self._sizes), losses.split(self._sizes), finite.bool().split(self._sizes))
+        return [Trained(*trained) for trained in zip(*parts, strict=True)]
+
+
+@contextmanager
+def _aside(device: torch.device) -> Iterator["torch.cuda.Stream | None"]:
+    """The stream in which a GPU trains; None on a CPU."""
+    if device.type != "cuda":
+        yield None
+        return
+    stream = _side_stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        yield stream
+
+
+@cache
+def _side_stream(device: torch.device) -> "torch.cuda.Stream":
+    return torch.cuda.Stream(device)
 
 
 def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> stack.Batches:
@@ -154,52 +203,66 @@ def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> stack
         jobs[0].clients.batch,
         [stream(job.clients.seed, job.purpose, job.round, name) for job in drawn for name in job.clients.names],
     )
-    on_device = torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype)
+    on_device = _uploaded(rows, device), _uploaded(weight, device).to(dtype)
     if len(drawn) < len(jobs):
         index = torch.tensor(which, device=device)
         on_device = on_device[0][:, index], on_device[1][:, index]
     return stack.Batches(*on_device)
 
 
+def _uploaded(array: np.ndarray, device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(array)
+    # From pinned memory the copy does not wait for what the device is doing.
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 Absent = Callable[[int, str], bool]
 """Does this client (by name) drop out of this round?"""
 
 
-def train_round(work: Sequence[tuple[Clients, Rewards, int]], absent: Absent) -> list[Updates]:
-    """One round of local training for each run (clients, what they were given, the round): what they send back.
+Work = tuple[Clients, Rewards, int]
+"""One run's round: its clients, what they were given, and which round it is."""
+
+
+class Round:
+    """One round of local training for each run, begun: `updates` are what the clients send back.
 
     Whoever is `absent` does not answer, and neither does a client whose training ended in NaN or infinity: it is set
     aside for this round, and named in `Updates.diverged`.
     """
-    jobs = [
-        Job(
-            clients,
-            rewards.models,
-            rewards.neurons,
-            (clients.local_steps,) * len(clients.names),
-            "batches",
-            round,
+
+    def __init__(self, work: Sequence[Work], absent: Absent) -> None:
+        self._work, self._absent = work, absent
+        self._begun = Begun(
+            [
+                Job(clients, rewards.models, rewards.neurons, (clients.local_steps,) * len(clients.names), "batches", i)
+                for clients, rewards, i in work
+            ]
         )
-        for clients, rewards, round in work
-    ]
-    answers = []
-    for (clients, rewards, round), trained in zip(work, train(jobs), strict=True):
+
+    def updates(self) -> list[Updates]:
+        return [self._answer(*each) for each in zip(self._work, self._begun.done(), strict=True)]
+
+    def _answer(self, work: Work, trained: Trained) -> Updates:
+        clients, rewards, round = work
         finite = trained.finite.tolist()
-        present = [i for i, name in enumerate(clients.names) if not absent(round, name)]
+        present = [i for i, name in enumerate(clients.names) if not self._absent(round, name)]
         answered = tuple(i for i in present if finite[i])
-        answers.append(
-            Updates(
-                local_losses=_local_losses(clients, rewards, answered) if rewards.local_losses else None,
-                batch_losses=_batch_losses(clients, trained.models, answered) if rewards.batch_losses else None,
-                round=round,
-                clients=answered,
-                params=trained.models if len(answered) == len(finite) else trained.models[list(answered)],
-                rewards=rewards,
-                losses=tuple(trained.losses.tolist()),
-                diverged=tuple(i for i in present if not finite[i]),
-            )
+        return Updates(
+            local_losses=_local_losses(clients, rewards, answered) if rewards.local_losses else None,
+            batch_losses=_batch_losses(clients, trained.models, answered) if rewards.batch_losses else None,
+            round=round,
+            clients=answered,
+            params=trained.models if len(answered) == len(finite) else trained.models[list(answered)],
+            rewards=rewards,
+            losses=tuple(trained.losses.tolist()),
+            diverged=tuple(i for i in present if not finite[i]),
         )
-    return answers
+
+
+def train_round(work: Sequence[Work], absent: Absent) -> list[Updates]:
+    """One round of local training for each run: what its clients send back."""
+    return Round(work, absent).updates()
 
 
 def _batch_losses(clients: Clients, models: Tensor, answered: tuple[int, ...]) -> list[Tensor]:
@@ -214,7 +277,7 @@ def _local_losses(clients: Clients, rewards: Rewards, answered: tuple[int, ...])
     return stack.mean_losses(clients.layout, models, clients.pool, [clients.rows[i] for i in answered])
 
 
-def personalised(runs: Sequence[tuple[Clients, Rewards, int]]) -> list[Tensor]:
+def personalised(runs: Sequence[Work]) -> list[Tensor]:
     """The models [N, parameters] that each run's clients end with: for some methods, after one epoch more on their own
     data; all runs' epochs side by side."""
     extra = [i for i, (_, rewards, _) in enumerate(runs) if rewards.extra_epoch]
