@@ -1,10 +1,11 @@
 """Aggregation by holders."""
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsac
+from fedsac.aggregation import aggregate_submodels
 from fedsac.models.neurons import Layout
 
 
@@ -57,3 +58,16 @@ def test_each_parameter_is_the_mean_over_its_holders(clients, seed):
         own = [float(models[i, p]) for i in range(clients) if held[i, p]]
         expected = sum(own) / len(own) if own else 7.0
         assert abs(float(merged[p]) - expected) < 1e-12
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.integers(1, 6), st.integers(0, 10_000))
+def test_layer_by_layer_is_the_same(sizes, clients, seed):
+    """Whatever clients hold, nothing included; and what they do not hold may be NaN."""
+    layout, draw = Layout((*sizes, 2)), torch.Generator().manual_seed(seed)
+    neurons = torch.rand(clients, layout.neurons, generator=draw) < 0.5
+    models = torch.randn(clients, layout.parameters, dtype=torch.float64, generator=draw)
+    models[~layout.held(neurons)] = torch.nan
+    previous = torch.randn(layout.parameters, dtype=torch.float64, generator=draw)
+    merged = aggregate_submodels(layout, models, neurons, previous)
+    torch.testing.assert_close(merged, fedsac.aggregate(models, layout.held(neurons), previous), rtol=0, atol=1e-14)

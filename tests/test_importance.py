@@ -6,6 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsac
+from fedsac.importance import first_order
+from fedsac.methods.fedsac import FedSAC
+from fedsac.models.network import Network
+from fedsac.prepare import prepare
 from tests import plain
 
 
@@ -84,3 +88,63 @@ def test_importance_that_is_no_number_allocates_nothing():
 def test_a_module_of_another_kind_is_refused():
     with pytest.raises(fedsac.FedsacError, match="Linear, ReLU"):
         fedsac.importance(torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)), torch.zeros(1, 1), torch.zeros(1))
+
+
+@pytest.mark.parametrize("budget", [1, 5000, 1 << 30])
+def test_chunks_of_samples_give_the_same(budget, monkeypatch):
+    import importlib
+
+    monkeypatch.setattr(importlib.import_module("fedsac.importance"), "CHUNK_BYTES", budget)
+    module = plain.random_module((12, 9, 7, 4))
+    x, y = plain.random_data(60, 12, 4)
+    assert plain.worst(fedsac.importance(module, x, y), plain.importance(module, x, y)) < 1e-8
+
+
+@pytest.mark.parametrize("sizes", [(12, 9, 3), (8, 7, 6, 5, 4)])
+def test_first_order_is_the_derivative(sizes):
+    """Two ways: by autograd, each neuron's output scaled by a factor s_j: -dL/ds_j at s = 1; and as the limit of exact
+    importance, when only a small part of each neuron is taken out."""
+    module = plain.random_module(sizes)
+    x, y = plain.random_data(50, sizes[0], sizes[-1])
+    found = first_order(Network.of(module), x, y)
+
+    def loss(scales):
+        a = x
+        layers = [part for part in module if isinstance(part, torch.nn.Linear)]
+        for layer, scale in zip(layers[:-1], scales.split(sizes[1:-1]), strict=True):
+            a = torch.relu(layer(a)) * scale
+        return torch.nn.functional.cross_entropy(layers[-1](a), y)
+
+    ones = torch.ones(sum(sizes[1:-1]), dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(loss(ones), ones)
+    assert float((found + gradient).abs().max()) < 1e-12
+    small = 1e-6
+    with torch.no_grad():
+        for j in range(len(ones)):
+            less = torch.ones_like(ones)
+            less[j] -= small
+            assert float((loss(less) - loss(torch.ones_like(ones))) / small) == pytest.approx(float(found[j]), abs=1e-5)
+
+
+def test_importance_on_a_sample_of_v():
+    """All of V and more is V; fewer are drawn by name, anew every round; the estimate gets better with their number."""
+    prepared = prepare([fedsac.Config(clients=3, hidden=(12, 8), dtype="float64")])[0]
+    task, model = prepared.task((0.3, 0.4, 0.5)), prepared.initial
+    v = len(task.validation.y)
+    exact = FedSAC().measure(task, model, 3)
+    assert (FedSAC(importance_samples=v).measure(task, model, 3) == exact).all()
+    part = FedSAC(importance_samples=v // 2)
+    assert (part.measure(task, model, 3) == part.measure(task, model, 3)).all()
+    assert (part.measure(task, model, 3) != part.measure(task, model, 4)).any()
+    mean = torch.stack([part.measure(task, model, i) for i in range(200)]).mean(0)
+    one = (part.measure(task, model, 0) - exact).abs().max()
+    assert (mean - exact).abs().max() < one / 3
+
+
+@pytest.mark.parametrize("options", [{"first_order": "true"}, {"importance_samples": 40}])
+def test_cheaper_importance_in_a_run(options):
+    """It is another order of neurons, and still a fair one."""
+    config = fedsac.Config(rounds=30, eval_every=30, hidden=(40, 40))
+    exact, cheap = fedsac.run_together([config, config.replace(options=options)])
+    assert cheap.records[0]["neurons"] != exact.records[0]["neurons"]
+    assert cheap.last["gamma"] > 80

@@ -17,7 +17,7 @@ from fedsac.methods.gradients import sample_shares
 
 @dataclass(frozen=True)
 class NoAllocation(FedSAC):
-    def measure(self, task: Task, model: Tensor) -> Tensor:
+    def measure(self, task: Task, model: Tensor, over: int) -> Tensor:
         # One order for the whole run: equal values that differ only in who comes first.
         order = task.stream("neuron order").permutation(task.layout.neurons)
         values = 1 + 1e-9 * torch.from_numpy(order).double()

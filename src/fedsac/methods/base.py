@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedsac import rng, stack
 from fedsac.batches import stacked
-from fedsac.importance import rises
+from fedsac.importance import first_order, rises
 from fedsac.models.network import Network
 from fedsac.models.neurons import Layout
 
@@ -43,11 +43,13 @@ class Task:
         """The neuron mask of someone who holds the whole model, for each client: [N, neurons]."""
         return torch.ones(len(self.clients), self.layout.neurons, dtype=torch.bool, device=self.initial.device)
 
-    def importance(self, params: Tensor) -> Tensor:
-        """Importance of each neuron of a model [parameters] on V (Eq. 3)."""
-        v = self.validation
+    def importance(self, params: Tensor, rows: Tensor | None = None, *, exact: bool = True) -> Tensor:
+        """Importance of each neuron of a model [parameters] on V (Eq. 3) or on some rows of it; to first order where it
+        need not be `exact`."""
+        v = self.validation if rows is None else self.part(rows)
         folded = stack.fold(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
-        return rises(Network(self.layout, folded), v.x.to(params.dtype), v.y)
+        measure = rises if exact else first_order
+        return measure(Network(self.layout, folded), v.x.to(params.dtype), v.y)
 
     def evaluate(self, params: Tensor, neurons: Tensor | None, samples: stack.Samples | None = None) -> Tensor:
         """Accuracy on V (or a part of it) of models [S or 1, parameters], cut to `neurons`; float64 on the CPU."""

@@ -10,14 +10,18 @@ order cuts both the rewards and the next round's submodels. No code of the autho
 
 Three options go beyond the paper, each to be studied alone (docs/fedsac-plus.md): `damping` f divides updates by
 max(holders, f N) instead of holders; `server_steps` SGD steps of the server on one part of V; `calibrated` submodels,
-cut to target accuracies inside BCF (on the other part of V) instead of by Eq. 5 to 7.
+cut to target accuracies inside BCF (on the other part of V) instead of by Eq. 5 to 7. Two make importance cheaper for
+large models (docs/results/speed.md): `first_order` estimates it, `importance_samples` measures it on so many samples of
+V, drawn anew every round.
 """
 
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from fedsac.aggregation import aggregate, damped
+from fedsac.aggregation import aggregate_submodels, damped
 from fedsac.allocation import allocate, reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Rewards, State, Task, Updates
@@ -35,6 +39,8 @@ class FedSAC:
     room: float = 2.0
     smooth: int = 4
     ties: bool = True
+    first_order: bool = False
+    importance_samples: int = 0
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -44,6 +50,7 @@ class FedSAC:
             ("server_steps", self.server_steps, 0),
             ("room", self.room, 0),
             ("smooth", self.smooth, 0),
+            ("importance_samples", self.importance_samples, 0),
         ):
             if value < least:
                 raise FedsacError(f"option {name} must be at least {least}, not {value:g}")
@@ -51,7 +58,7 @@ class FedSAC:
             raise FedsacError(f"option server_share must lie between 0 and 1, not {self.server_share:g}")
 
     def start(self, task: Task) -> State:
-        return self.allocated(task, task.initial)
+        return self.allocated(task, task.initial, 0)
 
     def rewards(self, task: Task, state: State) -> Rewards:
         r = reputation(task.contributions, self.beta)
@@ -66,11 +73,11 @@ class FedSAC:
             model = task.steps(model, own, self.server_steps, updates.round)
         over = updates.round + 1
         due = over % self.importance_every == 0 or over == task.rounds
-        return self.allocated(task, model) if due else state | {"model": model}
+        return self.allocated(task, model, over) if due else state | {"model": model}
 
-    def allocated(self, task: Task, model: Tensor) -> State:
-        """The state with this model: its neurons' importance, and who holds which of them."""
-        importance = self.measure(task, model)
+    def allocated(self, task: Task, model: Tensor, over: int) -> State:
+        """The state with this model after so many rounds: its neurons' importance, and who holds which of them."""
+        importance = self.measure(task, model, over)
         if self.calibrated:
             rows = Parts.of(task, self.server_share if self.server_steps else 0).calibration
             neurons = calibrated(task, model, importance, rows, room=self.room, smooth=self.smooth, ties=self.ties)
@@ -78,11 +85,15 @@ class FedSAC:
             neurons = allocate(importance, reputation(task.contributions, self.beta))
         return {"model": model, "importance": importance, "neurons": neurons}
 
-    def measure(self, task: Task, model: Tensor) -> Tensor:
-        return task.importance(model)
+    def measure(self, task: Task, model: Tensor, over: int) -> Tensor:
+        rows, samples = None, len(task.validation.y)
+        if 0 < self.importance_samples < samples:
+            drawn = task.stream("importance samples", over).permutation(samples)[: self.importance_samples]
+            rows = torch.from_numpy(np.sort(drawn)).to(model.device)
+        return task.importance(model, rows, exact=not self.first_order)
 
     def merge(self, task: Task, state: State, updates: Updates) -> Tensor:
-        held, before = task.layout.held(updates.neurons), state["model"]
         if self.damping:
-            return damped(updates.params, held, before, self.damping * len(updates.clients))
-        return aggregate(updates.params, held, before)
+            held, least = task.layout.held(updates.neurons), self.damping * len(updates.clients)
+            return damped(updates.params, held, state["model"], least)
+        return aggregate_submodels(task.layout, updates.params, updates.neurons, state["model"])
