@@ -34,3 +34,10 @@ def test_weights_make_means():
     assert picked.shape == weight.shape == (4, 2, 8)
     assert np.allclose(weight.sum(2), [[1, 1], [1, 1], [1, 0], [1, 0]])
     assert set(picked[:2, 1][weight[:2, 1] > 0]) == {100, 101, 102}
+
+
+def test_no_wider_than_anybodys_batch():
+    """A thousand clients with a sample each do not pay for batches of 32."""
+    picked, weight = stacked([np.arange(3), np.array([7])], [2, 2], 32, [stream(0, 0), stream(0, 1)])
+    assert picked.shape == (2, 2, 3)
+    assert np.allclose(weight.sum(2), 1) and picked[0].tolist() == [[0, 1, 2], [7, 7, 7]]

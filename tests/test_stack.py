@@ -95,6 +95,17 @@ def test_results_do_not_depend_on_the_grouping():
     assert plain.worst(params, together[order]) < 1e-6
 
 
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_members_in_work_a_few_at_a_time(at_once, monkeypatch):
+    x, y, modules, rows = everyone()
+    neurons = torch.rand(4, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
+    params, losses = trained(x, y, modules, rows, neurons)
+    monkeypatch.setattr(stack, "WORK_BYTES", at_once * 4 * LAYOUT.parameters * 8)
+    again, also = trained(x, y, modules, rows, neurons)
+    assert plain.worst(again, params) < 1e-12
+    assert plain.worst(also, losses) < 1e-12
+
+
 def test_members_normalise_in_their_own_way():
     x, y, modules, rows = everyone()
     stored = (x * 40 + 128).clamp(0, 255).to(torch.uint8)

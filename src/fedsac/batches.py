@@ -20,10 +20,10 @@ def stacked(
     rows: Sequence[np.ndarray], steps: Sequence[int], batch: int, rngs: Sequence[np.random.Generator]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows [steps, S, batch] into the pool for S clients and their weights: 1/(batch's size), or 0 where a client has
-    no such sample or is done."""
-    longest = max(steps)
-    picked = np.zeros((longest, len(rows), batch), dtype=np.int64)
-    weight = np.zeros((longest, len(rows), batch))
+    no such sample or is done. Where nobody has a full batch, the widest there is will do."""
+    longest, width = max(steps), min(batch, max(map(len, rows)))
+    picked = np.zeros((longest, len(rows), width), dtype=np.int64)
+    weight = np.zeros((longest, len(rows), width))
     for i, (own, count, rng) in enumerate(zip(rows, steps, rngs, strict=True)):
         picked[:, i] = own[0]  # what fills up is the client's own: even at weight 0 another's infinity would spread
         positions = draw(len(own), count, batch, rng)

@@ -6,6 +6,8 @@ is computed again: for the last hidden layer that is the logits alone. A sample 
 (a_j = 0, about half of them) does not change at all and is skipped.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,7 +15,7 @@ from torch.nn import functional
 from fedsac.errors import FedsacError
 from fedsac.models.network import Network, as_network
 
-CHUNK_BYTES = 512 << 20  # of activations, for the samples measured at a time
+CHUNK_BYTES = 256 << 20  # of activations, for the samples measured at a time
 DENSE_BYTES = 256 << 20  # of a chunk's intermediate values on a GPU
 
 
@@ -42,9 +44,7 @@ def rises(network: Network, x: Tensor, y: Tensor) -> Tensor:
     With n samples and layers of width w_1 ... w_H and c classes it takes about n sum_l w_l (w_(l+1) + sum_(m>l) w_m
     w_(m+1)) multiplications, half of them skipped on a CPU, and the memory of one chunk: see `CHUNK_BYTES`.
     """
-    held = x.element_size() * (sum(network.layout.sizes) + 2 * max(network.layout.sizes[1:]))
-    chunk = max(1, CHUNK_BYTES // held)
-    total = sum(_summed(network, *part) for part in zip(x.split(chunk), y.split(chunk), strict=True))
+    total = sum(_summed(network, *part) for part in _chunks(network, x, y))
     assert isinstance(total, Tensor)
     return total / len(y)
 
@@ -70,6 +70,12 @@ def _summed(network: Network, x: Tensor, y: Tensor) -> Tensor:
 def first_order(network: Network, x: Tensor, y: Tensor) -> Tensor:
     """What `importance` is to first order (Taylor): -mean of a_j dL/da_j, float64 [neurons]. One pass forth and one
     back, whatever the number of neurons; how well it ranks them is measured in docs/results/speed.md."""
+    total = sum(_first_order(network, *part) for part in _chunks(network, x, y))
+    assert isinstance(total, Tensor)
+    return total / len(y)
+
+
+def _first_order(network: Network, x: Tensor, y: Tensor) -> Tensor:
     layers = network.layout.views(network.params)
     inputs = [torch.addmm(layers[0][1], x, layers[0][0])]
     for weight, bias in layers[1:]:
@@ -79,9 +85,16 @@ def first_order(network: Network, x: Tensor, y: Tensor) -> Tensor:
     found = []
     for z, (weight, _) in zip(inputs[-2::-1], layers[:0:-1], strict=True):
         delta = delta @ weight.T
-        found.append(-(torch.relu(z) * delta).sum(0, dtype=torch.float64))
         delta *= z > 0
-    return torch.cat(found[::-1]) / len(y)
+        found.append(-(z * delta).sum(0).double())  # where z > 0, it is the activation
+    return torch.cat(found[::-1])
+
+
+def _chunks(network: Network, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Samples at a time, so that their activations take `CHUNK_BYTES`."""
+    sizes = network.layout.sizes
+    chunk = max(1, CHUNK_BYTES // (x.element_size() * (sum(sizes) + 2 * max(sizes[1:]))))
+    return zip(x.split(chunk), y.split(chunk), strict=True)
 
 
 Layers = list[tuple[Tensor, Tensor]]

@@ -6,7 +6,7 @@ derived by hand: with the learning rate folded into the error at the output, eve
 product `W += activations.T @ delta`, and no graph is built.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedsac.models.neurons import Layout
 
+WORK_BYTES = 1 << 30  # of models in work at a time, on a CPU
 LOSS_BATCH = 64  # of the losses that clients report: FedAVE's
 CHUNK_BYTES = 64 << 20  # of activations at a time during evaluation: what a CPU needs for full speed; a GPU wants more
 
@@ -55,6 +56,31 @@ def train(
     `neurons` [S, neurons] (boolean) are the ones a member holds: the others neither compute nor learn. `lr` is [S].
     A member whose loss overflows ends as NaN or infinity without touching the others: see `finite`.
     """
+    members = batches.rows.shape[1]
+    trained, losses = models.new_empty(members, layout.parameters), models.new_empty(members)
+    # On a CPU a few hundred megabytes at a time are as fast as more; a GPU's memory is cut up by the engine.
+    at_once = members if models.is_cuda else max(1, WORK_BYTES // (4 * layout.parameters * models.element_size()))
+    for start in range(0, members, at_once):
+        part = slice(start, start + at_once)
+        mine = Batches(batches.rows[:, part], batches.weight[:, part])
+        own = pool if len(pool.scale) == 1 else replace(pool, scale=pool.scale[part], shift=pool.shift[part])
+        masks = None if neurons is None else neurons[part]
+        losses[part] = _train(
+            layout, models if len(models) == 1 else models[part], masks, own, mine, lr[part], trained[part]
+        )
+    return trained, losses
+
+
+def _train(
+    layout: Layout,
+    models: Tensor,
+    neurons: Tensor | None,
+    pool: Samples,
+    batches: Batches,
+    lr: Tensor,
+    trained: Tensor,
+) -> Tensor:
+    """Train some members into `trained`; their mean losses."""
     members, size = batches.rows.shape[1:]
     layers = _workspace(layout, models.expand(members, -1))
     masks = None if neurons is None else [m.unsqueeze(1).to(models.dtype) for m in layout.by_layer(neurons)]
@@ -87,11 +113,10 @@ def train(
             w.baddbmm_(active[i - 1].mT, deltas[i])
             b += deltas[i].sum(1)
         first.update(rows, deltas[0])
-    trained = models.new_empty(members, layout.parameters)
     for (w, b), (trained_w, trained_b) in zip(layout.views(trained), layers, strict=True):
         w.copy_(trained_w[..., : w.shape[-1]])
         b.copy_(trained_b[..., : b.shape[-1]])
-    return trained, losses / len(batches.rows)
+    return losses / len(batches.rows)
 
 
 class FirstLayer(Protocol):
