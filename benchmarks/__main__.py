@@ -2,9 +2,15 @@
 
 import sys
 
-from benchmarks import importance, training
+from benchmarks import estimates, growth, importance, rounds, training
 
-BENCHMARKS = {"training": training.main, "importance": importance.main}
+BENCHMARKS = {
+    "training": training.main,
+    "importance": importance.main,
+    "rounds": rounds.main,
+    "estimates": estimates.main,
+    "growth": growth.main,
+}
 
 
 def main() -> None:

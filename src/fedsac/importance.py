@@ -16,6 +16,7 @@ from fedsac.errors import FedsacError
 from fedsac.models.network import Network, as_network
 
 CHUNK_BYTES = 256 << 20  # of activations, for the samples measured at a time
+BLOCK_BYTES = 2 << 20  # of logits at a time, on a CPU: what its cache holds
 DENSE_BYTES = 256 << 20  # of a chunk's intermediate values on a GPU
 
 
@@ -104,6 +105,8 @@ def _rises(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, be
     """Sum of the rises over the samples, for each neuron of one layer with activations `a` [n, width]: one neuron at a
     time, silent samples left out. In float64, because thousands of small differences are added."""
     neurons = a.T.contiguous()
+    if not tail:
+        return _rises_last(neurons, weight, below, y, before)
     after = []
     for active, w_out in zip(neurons, weight, strict=True):
         rows = active.nonzero().squeeze(1)
@@ -115,6 +118,18 @@ def _rises(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, be
     if not after:
         return a.new_zeros(0, dtype=torch.float64)
     return torch.stack(after) - (neurons > 0).double() @ before.double()
+
+
+def _rises_last(neurons: Tensor, weight: Tensor, below: Tensor, y: Tensor, before: Tensor) -> Tensor:
+    """The same for the last hidden layer, activations [width, n]: only logits change, so little that several neurons are
+    taken at once, silent samples and all."""
+    width, n = neurons.shape
+    at_once = max(1, BLOCK_BYTES // (below.element_size() * n * below.shape[1]))
+    labels, after = y.repeat(min(at_once, width)), []
+    for active, out in zip(neurons.split(at_once), weight.split(at_once), strict=True):
+        z = torch.addcmul(below, active.unsqueeze(2), out.unsqueeze(1), value=-1).flatten(0, 1)
+        after.append(_loss(z, labels[: len(z)]).view(-1, n).sum(1, dtype=torch.float64))
+    return torch.cat(after) - before.sum(dtype=torch.float64) if after else neurons.new_zeros(0, dtype=torch.float64)
 
 
 def _rises_cuda(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, before: Tensor) -> Tensor:
