@@ -121,8 +121,8 @@ def _rises(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, be
 
 
 def _rises_last(neurons: Tensor, weight: Tensor, below: Tensor, y: Tensor, before: Tensor) -> Tensor:
-    """The same for the last hidden layer, activations [width, n]: only logits change, so little that several neurons are
-    taken at once, silent samples and all."""
+    """The same for the last hidden layer, activations [width, n]: only logits change, and several neurons are taken at
+    once, silent samples and all."""
     width, n = neurons.shape
     at_once = max(1, BLOCK_BYTES // (below.element_size() * n * below.shape[1]))
     labels, after = y.repeat(min(at_once, width)), []
