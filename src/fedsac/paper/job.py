@@ -34,7 +34,9 @@ def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher) -> None:
             _begun(out, config)
     except OSError as error:
         raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
-    for _, group in groupby(sorted(todo, key=_together), _together):
+    # Runs with the same clients next to each other: they share draws, if they train side by side.
+    todo.sort(key=lambda config: (*_together(config), str(config.scene), config.clients, config.seed))
+    for _, group in groupby(todo, _together):
         start = time.monotonic()
         try:
             resume_together([_folder(out, config) for config in group], watcher, every_round=False, keep_models=False)
