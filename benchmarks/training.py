@@ -1,4 +1,5 @@
-"""One round of ten clients: the stack, against torch modules with a DataLoader one by one, and the machine's peak.
+"""One round of ten clients, in one run and in turn: the stack, torch modules with a DataLoader one by one, torch.func's
+vmap, numpy, and the machine's peak.
 
 10 clients x 2000 samples, batch 32, one epoch (62 steps, the incomplete batch dropped), features-200-200-10.
 """
@@ -37,7 +38,45 @@ def one_by_one(layout: Layout, start: torch.Tensor, x: torch.Tensor, y: torch.Te
             optimiser.step()
 
 
-def measure(features: int, repetitions: int = 9) -> list[str]:
+def vmapped(layout: Layout, start: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
+    """All clients at once by torch.func: gradients of one functional model, mapped over the clients."""
+    module = Network(layout, start).module()
+    params = {name: value.detach().expand(CLIENTS, *value.shape).clone() for name, value in module.named_parameters()}
+
+    def loss(own: dict[str, torch.Tensor], batch_x: torch.Tensor, batch_y: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(torch.func.functional_call(module, own, (batch_x,)), batch_y)
+
+    step = torch.func.vmap(torch.func.grad(loss))
+    order = torch.stack([torch.randperm(SAMPLES)[: STEPS * BATCH] + SAMPLES * i for i in range(CLIENTS)])
+    for rows in order.view(CLIENTS, STEPS, BATCH).unbind(1):
+        gradients = step(params, x[rows], y[rows])
+        for name, value in params.items():
+            value.sub_(gradients[name], alpha=LR)
+
+
+def by_numpy(layout: Layout, start: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
+    """One client after the other, by hand."""
+    draw = np.random.default_rng(0)
+    for i in range(CLIENTS):
+        weights = [(w.numpy(), b.numpy()) for w, b in layout.views(torch.from_numpy(start.copy()))]
+        for rows in draw.permutation(SAMPLES)[: STEPS * BATCH].reshape(STEPS, BATCH) + SAMPLES * i:
+            a = [x[rows]]
+            for w, b in weights[:-1]:
+                a.append(np.maximum(a[-1] @ w + b, 0))
+            logits = a[-1] @ weights[-1][0] + weights[-1][1]
+            delta = np.exp(logits - logits.max(1, keepdims=True))
+            delta /= delta.sum(1, keepdims=True)
+            delta[np.arange(BATCH), y[rows]] -= 1
+            delta *= LR / BATCH
+            for k in range(len(weights) - 1, -1, -1):
+                w, b = weights[k]
+                below = (delta @ w.T) * (a[k] > 0) if k else None
+                w -= a[k].T @ delta
+                b -= delta.sum(0)
+                delta = below
+
+
+def measure(features: int, repetitions: int = 9) -> list[list[str]]:
     layout = Layout((features, 200, 200, 10))
     rng = np.random.default_rng(0)
     stored = torch.from_numpy(rng.integers(0, 256, (CLIENTS * SAMPLES, features), dtype=np.uint8))
@@ -56,27 +95,32 @@ def measure(features: int, repetitions: int = 9) -> list[str]:
     start = initial(layout, 0, torch.float32)
     rewards = Rewards(start.unsqueeze(0), torch.ones(CLIENTS, layout.neurons, dtype=torch.bool))
     normalised = stored * scale + shift
+    arrays = start.numpy(), normalised.numpy(), y.numpy()
     times = interleaved(
         {
-            "stack": lambda: train_round([(clients, rewards, 0)], lambda round, name: False),
-            "modules": lambda: one_by_one(layout, start, normalised, y),
+            "the stack": lambda: train_round([(clients, rewards, 0)], lambda round, name: False),
+            "nn.Module + DataLoader": lambda: one_by_one(layout, start, normalised, y),
+            "torch.func.vmap": lambda: vmapped(layout, start, normalised, y),
+            "numpy": lambda: by_numpy(layout, *arrays),
             "peak": peak(),
         },
         repetitions,
     )
-    reached = operations(layout) / times["stack"].median
-    possible = PEAK_OPERATIONS / times["peak"].median
+    possible = PEAK_OPERATIONS / times.pop("peak").median
     return [
-        str(features),
-        f"{times['stack'].median * 1e3:.0f} ms ({times['stack'].spread})",
-        f"{times['modules'].median * 1e3:.0f} ms ({times['modules'].spread})",
-        f"{times['modules'].median / times['stack'].median:.1f}x",
-        f"{reached / 1e9:.0f} of {possible / 1e9:.0f} GFLOP/s",
-        f"{reached / possible:.0%}",
+        [
+            f"{features}",
+            name,
+            f"{t.median * 1e3:.0f} ms ({t.spread})",
+            f"{t.median / times['the stack'].median:.1f}x",
+            f"{operations(layout) / t.median / 1e9:.0f} GFLOP/s",
+            f"{operations(layout) / t.median / possible:.0%}",
+        ]
+        for name, t in times.items()
     ]
 
 
 def main() -> None:
-    head = ["features", "stack (range)", "nn.Module + DataLoader (range)", "ratio", "rate", "of peak"]
-    title = f"A round of {CLIENTS} clients on {torch.get_num_threads()} threads"
-    show(title, head, [measure(784), measure(3072)])
+    head = ["features", "", "a round (range)", "ratio", "rate", "of peak"]
+    title = f"A round of ten clients, {torch.get_num_threads()} threads"
+    show(title, head, [*measure(784), *measure(3072)])
