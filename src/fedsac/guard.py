@@ -17,9 +17,9 @@ import numpy as np
 from fedsac.errors import FedsacError
 
 MAX_STEP = 10.0
-"""How far training may move a model, as a multiple of 1 + the length of the model that was sent. Generous: a round moves
-a model by a small fraction of its length, standing alone by about its length;
-what is refused are replies that would drown all others."""
+"""How far training may move a model, as a multiple of 1 + the length of the model that was sent. Generous: a round
+moves a model by a small fraction of its length, standing alone by about its length. What is refused are replies that
+would drown all others."""
 
 HEADER = 1024  # bytes that an .npy header may take beside the numbers
 
