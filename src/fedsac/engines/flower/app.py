@@ -5,6 +5,9 @@ Both find their folder in the environment of the process that Flower starts them
 """
 
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -14,10 +17,13 @@ from flwr.serverapp import Grid, ServerApp
 from fedsac.engines.flower.coordinator import Coordinator
 from fedsac.engines.flower.folder import Federation
 from fedsac.engines.flower.link import GridLink, packed_reply, read_order
+from fedsac.engines.flower.processes import FAILED, REQUESTED
 from fedsac.engines.flower.site import Site
 from fedsac.errors import FedsacError
+from fedsac.store import write_atomic
 
 FOLDER, SITE = "FEDSAC_FEDERATION", "FEDSAC_SITE"
+PATIENCE = 300  # seconds for an earlier coordinator to end
 
 server = ServerApp()
 client = ClientApp()
@@ -25,9 +31,17 @@ client = ClientApp()
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Begin the federation's run, or go on with it."""
+    """Begin the federation's run, or go on with it; what cannot be put right by going on is left to a person."""
     federation = Federation.load(Path(_place(FOLDER, "")))
-    Coordinator(federation, GridLink(grid, federation.nodes), say=print).run()
+    with held(federation.server):
+        try:
+            Coordinator(federation, GridLink(grid, federation.nodes), say=print).run()
+        except FedsacError as error:
+            # Nothing that trying again would mend: the request is withdrawn, and the reason written down.
+            (federation.server / REQUESTED).unlink(missing_ok=True)
+            write_atomic(federation.server / FAILED, " ".join(str(error).split()).encode())
+            raise
+        (federation.server / REQUESTED).unlink(missing_ok=True)
 
 
 @client.train()
@@ -42,3 +56,23 @@ def _place(variable: str, given: str) -> str:
     if not place:
         raise FedsacError(f"{variable} names no folder; start with fedsac federation server, or site")
     return place
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the coordinator's folder. A coordinator that was cut off from its server may need a moment to end."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: the folder is simply not guarded
+        yield
+        return
+    with (folder / "lock").open("wb") as file:
+        for _ in range(PATIENCE):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(1)
+        else:
+            raise RuntimeError(f"{folder}: another coordinator is at work")
+        yield
