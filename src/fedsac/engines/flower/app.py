@@ -6,11 +6,11 @@ Both find their folder in the environment of the process that Flower starts them
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
@@ -18,6 +18,7 @@ from fedsac.engines.flower.coordinator import Coordinator
 from fedsac.engines.flower.folder import Federation
 from fedsac.engines.flower.link import GridLink, packed_reply, read_order
 from fedsac.engines.flower.processes import FAILED, REQUESTED
+from fedsac.engines.flower.simulation import SIMULATED, WHO, introduced
 from fedsac.engines.flower.site import Site
 from fedsac.errors import FedsacError
 from fedsac.store import write_atomic
@@ -35,7 +36,7 @@ def main(grid: Grid, context: Context) -> None:
     federation = Federation.load(Path(_place(FOLDER, "")))
     with held(federation.server):
         try:
-            Coordinator(federation, GridLink(grid, federation.nodes), say=print).run()
+            Coordinator(federation, GridLink(grid, _nodes(grid, federation)), say=print).run()
         except FedsacError as error:
             # Nothing that trying again would mend: the request is withdrawn, and the reason written down.
             (federation.server / REQUESTED).unlink(missing_ok=True)
@@ -47,8 +48,27 @@ def main(grid: Grid, context: Context) -> None:
 @client.train()
 def train(message: Message, context: Context) -> Message:
     """Answer one order."""
-    site = Site(Path(_place(SITE, str(context.node_config.get("site", "")))))
+    if WHO in message.content:
+        return Message(RecordDict({WHO: ConfigRecord({"site": _simulated(context).name})}), reply_to=message)
+    own = os.environ.get(SIMULATED) and str(_simulated(context))
+    site = Site(Path(_place(SITE, own or str(context.node_config.get("site", "")))))
     return Message(packed_reply(site.answer(read_order(message))), reply_to=message)
+
+
+def _nodes(grid: Grid, federation: Federation) -> Callable[[], Mapping[str, int]]:
+    """Which node is which site: as keys were registered or, in a simulation, as the nodes say themselves."""
+    if not os.environ.get(SIMULATED):
+        return federation.nodes
+    found = introduced(grid, sorted(federation.sites()))
+    return lambda: found
+
+
+def _simulated(context: Context) -> Path:
+    """The folder of the site that a simulated node stands for."""
+    if not os.environ.get(SIMULATED):
+        raise FedsacError("this node is a site of its own, and simulates none")
+    federation = Federation.load(Path(_place(FOLDER, "")))
+    return federation.path / sorted(federation.sites())[int(str(context.node_config["partition-id"]))]
 
 
 def _place(variable: str, given: str) -> str:

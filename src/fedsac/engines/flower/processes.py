@@ -102,7 +102,7 @@ class Server:
         env = environment(self.control.home, FEDSAC_FEDERATION=str(f.path))
         superlink = started(command, env, f.server / "superlink.log")
         try:
-            _until(lambda: _listens(LOOPBACK, f.control_port), superlink, f.server / "superlink.log")
+            until(lambda: listens(LOOPBACK, f.control_port), superlink, f.server / "superlink.log")
             self._follow()
             gate = Gate(f"https://{LOOPBACK}:{f.control_port}", f.server / "ca.pem", int(f.max_message_mb * 1e6))
             where = host if host in (LOOPBACK, "localhost", "::1") else "0.0.0.0"
@@ -113,9 +113,9 @@ class Server:
             while superlink.poll() is None:
                 self._follow()
                 time.sleep(POLL)
-            raise FedsacError(f"Flower's server has ended; {_last(f.server / 'superlink.log')}")
+            raise FedsacError(f"Flower's server has ended; {last_line(f.server / 'superlink.log')}")
         finally:
-            _end(superlink)
+            end(superlink)
 
     def _follow(self) -> None:
         """Register keys that are new, remove those that are gone, and submit a run that was asked for."""
@@ -156,17 +156,18 @@ class Server:
 class Control:
     """Flower's command line against the coordinator's own server, on loopback."""
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: Federation, *, insecure: bool = False) -> None:
         self.f = federation
         self.home = federation.server / "flwr"
         self.home.mkdir(exist_ok=True)
         self.app = federation.server / "app"
         self.app.mkdir(exist_ok=True)
         write_atomic(self.app / "pyproject.toml", APP.encode())
+        trust = f"root-certificates = {json.dumps(str(federation.server / 'ca.pem'))}"
         connection = (
             '[superlink]\ndefault = "federation"\n\n[superlink.federation]\n'
             f'address = "{LOOPBACK}:{federation.control_port}"\n'
-            f"root-certificates = {json.dumps(str(federation.server / 'ca.pem'))}\n"
+            f"{'insecure = true' if insecure else trust}\n"
         )
         write_atomic(self.home / "config.toml", connection.encode())
 
@@ -179,8 +180,8 @@ class Control:
     def unregister(self, node: int) -> None:
         self._flwr("supernode", "unregister", str(node), "federation")
 
-    def submit(self) -> str:
-        return str(self._flwr("run", str(self.app), "federation")["run-id"])
+    def submit(self, *more: str) -> str:
+        return str(self._flwr("run", str(self.app), "federation", *more)["run-id"])
 
     def nodes(self) -> list[dict[str, Any]]:
         return list(self._flwr("supernode", "list", "federation").get("nodes", []))
@@ -209,7 +210,7 @@ def run_site(folder: Path, say: Callable[[str], None]) -> None:
         say("WARNING: insecure = true: models and replies cross the network unencrypted")
     home = s.path / "flwr"
     home.mkdir(exist_ok=True)
-    port = s.port or _any_port()
+    port = s.port or any_port()
     command = [
         *(program("flower-supernode"), "--superlink", s.address, "--host", LOOPBACK, "--port", str(port)),
         *("--auth-supernode-private-key", str(s.path / "key")),
@@ -222,47 +223,47 @@ def run_site(folder: Path, say: Callable[[str], None]) -> None:
     try:
         node.wait()
     finally:
-        _end(node)
-    raise FedsacError(f"Flower's node has ended; {_last(s.path / 'site.log')}")
+        end(node)
+    raise FedsacError(f"Flower's node has ended; {last_line(s.path / 'site.log')}")
 
 
 def _free(host: str, port: int) -> None:
     """Refuse a port that somebody listens on; one that an earlier server has just left may take a moment."""
     for _ in range(20):
-        if not _listens(host, port):
+        if not listens(host, port):
             return
         time.sleep(0.5)
     raise FedsacError(f"port {port} on {host} is in use; is this federation's server running already?")
 
 
-def _listens(host: str, port: int) -> bool:
+def listens(host: str, port: int) -> bool:
     with socket.socket() as there:
         there.settimeout(1)
         return there.connect_ex((host, port)) == 0
 
 
-def _any_port() -> int:
+def any_port() -> int:
     with socket.socket() as there:
         there.bind((LOOPBACK, 0))
         return int(there.getsockname()[1])
 
 
-def _until(ready: Callable[[], bool], process: "subprocess.Popen[bytes]", log: Path) -> None:
+def until(ready: Callable[[], bool], process: "subprocess.Popen[bytes]", log: Path) -> None:
     for _ in range(240):
         if ready():
             return
         if process.poll() is not None:
             break
         time.sleep(0.5)
-    raise FedsacError(f"Flower's server did not start; {_last(log)}")
+    raise FedsacError(f"Flower's server did not start; {last_line(log)}")
 
 
-def _last(log: Path) -> str:
+def last_line(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return f"its last line in {log} is: {lines[-1].strip()[:200] if lines else 'none'}"
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def end(process: "subprocess.Popen[bytes]") -> None:
     """Ask a child to end, and wait; after a while, insist."""
     if process.poll() is None:
         process.terminate()
