@@ -185,9 +185,11 @@ def test_an_unregistered_node_is_refused(played, tmp_path):
         *("--root-certificates", str(folder / "a" / "ca.pem"), "--max-retries", "1"),
         *("--auth-supernode-private-key", str(tmp_path / "key")),
     ]
-    env = environment(tmp_path)
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=90, check=False)
+    log = tmp_path / "node.log"
+    with log.open("wb") as out:  # no pipe: the node's own children would keep it open
+        done = subprocess.run(command, env=environment(tmp_path), stdout=out, stderr=out, timeout=90, check=False)
     assert done.returncode != 0
+    assert "Failed to activate SuperNode" in log.read_text()
     nodes = Federation.load(folder).nodes()
     assert sorted(nodes) == sorted(SIZES)
 
