@@ -66,6 +66,7 @@ class InProcessGrid(Grid):
     before: object = None  # called with (site, order) before a node answers
     sent: dict = field(default_factory=dict)  # site -> the bytes of every message to it
     replies: dict = field(default_factory=dict)
+    late: list = field(default_factory=list)  # replies that come with every look, whoever was asked what
 
     def set_run(self, run):
         pass
@@ -84,7 +85,8 @@ class InProcessGrid(Grid):
         return [self._carry(message) for message in messages]
 
     def pull_messages(self, message_ids):
-        return [self.replies.pop(id) for id in message_ids if id in self.replies]
+        found = [self.replies.pop(id) for id in message_ids if id in self.replies]
+        return [*self.late, *found]
 
     def send_and_receive(self, messages, *, timeout=None):
         return self.pull_messages(self.push_messages(messages))
@@ -125,12 +127,13 @@ def nodes(folder: Path) -> dict[int, Path]:
     return {10 + i: folder / name for i, name in enumerate(sorted(sites))}
 
 
-def coordinate(folder: Path, grid: InProcessGrid | None = None, says=None) -> Coordinator:
-    """Run the federation to its end on one process."""
-    grid = grid or InProcessGrid(nodes(folder))
+def coordinator(folder: Path, grid: InProcessGrid, says=None) -> Coordinator:
     link = GridLink(grid, lambda: {path.name: node for node, path in grid.folders.items()}, sleep=lambda s: None)
-    found = Coordinator(
-        Federation.load(folder), link, (says.append if says is not None else lambda text: None), lambda s: None
-    )
+    return Coordinator(Federation.load(folder), link, says.append if says is not None else str, lambda s: None)
+
+
+def coordinate(folder: Path, grid: InProcessGrid | None = None, says=None) -> Coordinator:
+    """Run the federation to its end in one process."""
+    found = coordinator(folder, grid or InProcessGrid(nodes(folder)), says)
     found.run()
     return found

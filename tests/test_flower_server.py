@@ -29,9 +29,11 @@ from tests.flower_grid import (  # noqa: E402
     SIZES,
     InProcessGrid,
     coordinate,
+    coordinator,
     digits_silos,
     federation,
     nodes,
+    over_the_wire,
     reply_with,
 )
 
@@ -150,26 +152,26 @@ def test_canaries_no_byte_holds_what_a_site_has_not_earned(silos, tmp_path):
         marked = {name: rng.uniform(-0.1, 0.1, array.shape) for name, array in arrays.items()}
         return signed_again(folder, site, reply, marked)
 
-    models = []
     grid = InProcessGrid(nodes(folder), spoil=mark)
+    found = coordinator(folder, grid)
+    looked = []
 
     def look(site, message):
-        """Before a site answers: what the coordinator's model is, what this site holds, and the bytes it was sent."""
-        if order_of(message)["kind"] in ("round", "reward") and order_of(message)["round"] > 0:
-            models.append((site, grid.sent[site][-1]))
+        """What this site was just sent, against the coordinator's model and what the site holds of it."""
+        if order_of(message)["kind"] not in ("round", "reward") or order_of(message)["round"] == 0:
+            return
+        sent = grid.sent[site][-1]
+        held = found.prepared.layout.held(found.method.rewards(found.task, found.state).neurons)
+        earned = held[found.clients.index(site)].tolist()
+        for value, own in zip(found.state["model"].tolist(), earned, strict=True):
+            assert (np.float64(value).tobytes() in sent) == own
+        looked.append((site, sum(earned)))
 
     grid.before = look
-    found = coordinate(folder, grid)
-    layout = found.prepared.layout
-    # After the last aggregation the state is what the rewards were cut from.
-    rewards = found.method.rewards(found.task, found.state)
-    held = layout.held(rewards.neurons)
-    paid = dict(models[-3:])
-    assert set(paid) == set(SIZES)
-    for i, name in enumerate(found.clients):
-        assert int(held[i].sum()) > 0 and (name == "c" or int(held[i].sum()) < layout.parameters)
-        for value, earned in zip(found.state["model"].tolist(), held[i].tolist(), strict=True):
-            assert (np.float64(value).tobytes() in paid[name]) == earned
+    found.run()
+    assert not of_kind(folder, "lost"), "what is asserted above would be taken for a site that raises"
+    assert sorted(looked)[0::3] and {site for site, _ in looked} == set(SIZES) and len(looked) == 9
+    assert any(count < found.prepared.layout.parameters for _, count in looked)
 
 
 # -- malformed replies
@@ -352,6 +354,40 @@ def test_an_answer_to_an_old_round_is_refused(silos, tmp_path):
 
     coordinate(folder, InProcessGrid(nodes(folder), spoil=spoil))
     assert ["round" in body["reason"] for body in of_kind(folder, "refused")] == [True, True]
+
+
+def test_an_answer_that_comes_too_late_is_not_taken(silos, tmp_path):
+    def lose(kept):
+        def spoil(site, message, reply):
+            if (site, order_of(message)["kind"], order_of(message)["round"]) != ("b", "round", 0):
+                return reply
+            kept.append(over_the_wire(reply)[0])
+            return None
+
+        return spoil
+
+    models = []
+    for arrives in (True, False):
+        folder = shortened(federation(tmp_path / f"fed-{arrives}", silos, **RUN | {"rounds": 3}))
+        kept = []
+        grid = InProcessGrid(nodes(folder), spoil=lose(kept))
+
+        def before(site, message, grid=grid, kept=kept, arrives=arrives):
+            grid.late = kept if arrives and order_of(message)["round"] == 1 else []
+
+        grid.before = before
+        found = coordinate(folder, grid)
+        assert [record["answered"] for record in found.records] == [["a", "c"], ["a", "b", "c"], ["a", "b", "c"]]
+        models.append(found.state["model"])
+    assert torch.equal(*models)
+
+
+def test_no_neuron_of_a_layer_at_all(silos, tmp_path):
+    """A reputation near 0 earns hardly a neuron; what is left is still a network."""
+    folder = federation(tmp_path / "fed", silos, **RUN | {"beta": 300.0, "hidden": (3, 2), "rounds": 3})
+    found = coordinate(folder)
+    assert min(found.records[-1]["neurons"]) <= 2
+    assert [record["answered"] for record in found.records] == [["a", "b", "c"]] * 3
 
 
 def test_sites_vanish_raise_and_come_back(silos, tmp_path):

@@ -3,6 +3,8 @@
 import base64
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -15,13 +17,13 @@ import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
 
 from fedsac.engines.flower.folder import Federation
 from fedsac.engines.flower.processes import environment, program
-from fedsac.engines.flower.setup import init
 from fedsac.identity import new_key, sign
 from fedsac.ledger import read
 from tests.flower_grid import SIZES, digits_silos
@@ -30,6 +32,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reas
 
 ROUNDS = 4
 FEDSAC = [sys.executable, "-m", "fedsac"]
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
+
+
+def page_commands():
+    """The six commands of "Three sites on one machine", as somebody reads them: what to do, by what starts."""
+    section = PAGE.split("## Three sites on one machine")[1].split("\n## ")[0]
+    found = [shlex.split(line)[2:] for line in re.findall(r"^    (fedsac federation .*)$", section, flags=re.MULTILINE)]
+    assert [words[0] for words in found] == ["init", "server", "site", "site", "site", "run"]
+    return dict(zip(("init", "server", "a", "b", "c", "run"), found, strict=True))
 
 
 def free_port():
@@ -44,11 +55,13 @@ class Processes:
     def __init__(self, folder):
         self.folder, self.running = folder, {}
 
-    def start(self, name, *arguments):
+    def start(self, name):
         env = os.environ | {"OMP_NUM_THREADS": "1"}
-        command = [*FEDSAC, "federation", *map(str, arguments)]
+        command = [*FEDSAC, "federation", *page_commands()[name]]
         with (self.folder.parent / f"{name}.out").open("ab") as out:
-            self.running[name] = subprocess.Popen(command, stdout=out, stderr=out, env=env, start_new_session=True)
+            self.running[name] = subprocess.Popen(
+                command, stdout=out, stderr=out, env=env, cwd=self.folder.parent, start_new_session=True
+            )
         return self.running[name]
 
     def kill(self, name):
@@ -93,24 +106,26 @@ def listens(port):
 def begun(tmp_path_factory):
     """A federation's folder, made by `init`, with everybody's data in place."""
     base = tmp_path_factory.mktemp("federation")
-    silos, folder = digits_silos(base / "silos"), base / "fed"
+    silos, folder = digits_silos(base / "silos"), base / "trial"
     port, control = free_port(), free_port()
-    init(folder, list(SIZES), f"127.0.0.1:{port}")
+    command = [word.replace(":9092", f":{port}") for word in page_commands()["init"]]
+    subprocess.run([*FEDSAC, "federation", *command], cwd=base, check=True, capture_output=True)
     for name in SIZES:
-        shutil.copy(silos / f"{name}.npz", folder / name / "data.npz")
-        edit(folder / name / "site.toml", {'"data.csv"': '"data.npz"', "threads = 0": "threads = 1"})
-    for name in ("validation", "test"):
-        shutil.copy(silos / f"{name}.npz", folder)
+        as_csv(silos / f"{name}.npz", folder / name / "data.csv")
+    as_csv(silos / "validation.npz", folder / "validation.csv")
     changes = {
-        '"validation.csv"': '"validation.npz"',
-        'test = ""': 'test = "test.npz"',
         "control_port = 9093": f"control_port = {control}",
         "rounds = 20": f"rounds = {ROUNDS}",
-        "hidden = [200, 200]": "hidden = [32, 32]\nthreads = 1",
         "timeout = 600": "timeout = 120",
     }
     edit(folder / "federation.toml", changes)
     return folder, port, control, silos
+
+
+def as_csv(source, target):
+    with np.load(source) as data:
+        head = ",".join([*(f"pixel{i}" for i in range(data["x"].shape[1])), "label"])
+        np.savetxt(target, np.column_stack([data["x"], data["y"]]), fmt="%d", delimiter=",", header=head, comments="")
 
 
 def edit(path, changes):
@@ -127,17 +142,17 @@ def played(begun):
     folder, port, _, _ = begun
     processes = Processes(folder)
     try:
-        processes.start("server", "server", folder)
+        processes.start("server")
         until(lambda: listens(port), processes)
         for name in SIZES:
-            processes.start(name, "site", folder / name)
-        run = processes.start("run", "run", folder)
+            processes.start(name)
+        run = processes.start("run")
         until(lambda: len(rounds(folder)) >= 1, processes)
         processes.kill("b")
         until(lambda: len(rounds(folder)) >= 2, processes)
-        processes.start("b", "site", folder / "b")
+        processes.start("b")
         processes.kill("server")
-        processes.start("server", "server", folder)
+        processes.start("server")
         until(lambda: run.poll() is not None, processes)
         assert run.returncode == 0, processes.says()
         yield folder, port, processes
@@ -159,7 +174,9 @@ def test_rounds_rewards_receipts(played, begun):
         receipt = json.loads((folder / name / "receipt.json").read_text())["body"]
         assert receipt["site"] == name and receipt["samples"] == size
         assert receipt["rounds"] == [n for n, body in sorted(committed.items()) if name in body["answered"]]
-    command = [*FEDSAC, "predict", str(folder / "a" / "reward.safetensors"), str(begun[3] / "test.npz")]
+    new = folder.parent / "new.csv"
+    as_csv(begun[3] / "test.npz", new)
+    command = [*FEDSAC, "predict", str(folder / "a" / "reward.safetensors"), str(new)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("row,class,probability") and "accuracy" in done.stderr
 
@@ -252,3 +269,16 @@ def test_secret_files_are_secret(begun):
     secrets = [folder / "server" / name for name in ("ca.key", "server.key", "receipts.key")]
     secrets += [folder / name / "key" for name in SIZES]
     assert all(Path(path).stat().st_mode & 0o077 == 0 for path in secrets)
+
+
+def test_many_nodes_on_flowers_own_engine(tmp_path):
+    pytest.importorskip("ray")
+    settings = ["--clients", "12", "--scene", "iid", "--rounds", "3", "--hidden", "16", "--dtype", "float64"]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    for engine in ("local", "flower-simulation"):
+        command = [*FEDSAC, "run", "--engine", engine, *settings, "--out", str(tmp_path / engine)]
+        subprocess.run(command, env=env, check=True, capture_output=True, timeout=300)
+    local = ModelFile.load(tmp_path / "local" / "global.safetensors").network.params
+    there = ModelFile.load(tmp_path / "flower-simulation" / "server" / "run" / "global.safetensors").network.params
+    assert (local - there).abs().max() <= 1e-9
+    assert len(list((tmp_path / "flower-simulation").glob("client-*/receipt.json"))) == 12

@@ -87,13 +87,15 @@ def do_run(chosen: argparse.Namespace) -> None:
     _needs_flower()
     from fedsac.engines.flower.data import coordinator_split
     from fedsac.engines.flower.folder import Federation
-    from fedsac.engines.flower.processes import FAILED, REQUESTED
+    from fedsac.engines.flower.processes import FAILED, LOOPBACK, REQUESTED, listens
     from fedsac.engines.flower.watch import follow
 
     federation = Federation.load(chosen.folder)
     coordinator_split(federation)  # what is wrong with the data is said here, not in a log
     (federation.server / FAILED).unlink(missing_ok=True)
     (federation.server / REQUESTED).touch()
+    if not listens(LOOPBACK, federation.control_port):
+        _say(f"the server is not running; start it with: fedsac federation server {chosen.folder}")
     if not chosen.detach:
         follow(federation, _say, time.sleep)
 
