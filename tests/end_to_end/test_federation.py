@@ -26,6 +26,7 @@ from fedsac.engines.flower.folder import Federation
 from fedsac.engines.flower.processes import environment, program
 from fedsac.identity import new_key, sign
 from fedsac.ledger import read
+from fedsac.models.files import ModelFile
 from tests.flower_grid import SIZES, digits_silos
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="kills whole process groups")]
