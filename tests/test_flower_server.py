@@ -339,6 +339,29 @@ def test_another_sites_key_is_not_taken(silos, tmp_path):
     assert refused["reason"].startswith("identity")
 
 
+@pytest.mark.parametrize("method", ["fedsac", "fedsac-plus", "fedsac-no-allocation", "fedrac", "iafl", "standalone"])
+def test_what_a_site_claims_about_itself_changes_nobodys_reward(method, silos, tmp_path):
+    """The methods that docs/deployment.md says take no site's word."""
+    honest = coordinate(federation(tmp_path / "honest", silos, **RUN | {"method": method}))
+    folder = federation(tmp_path / "lying", silos, **RUN | {"method": method})
+
+    def boast(site, message, reply):
+        if (site, order_of(message)["kind"]) != ("b", "join"):
+            return reply
+        said = wire_link.read_reply(site, reply)
+        facts = {**said.facts, "samples": 10**9}
+        more = wire_link.Reply(site, said.kind, said.round, said.token, facts)
+        signature = sign((folder / "b" / "key").read_bytes(), more.digest())
+        more = wire_link.Reply(site, said.kind, said.round, said.token, facts, signature=signature)
+        return reply_with(reply, wire_link.packed_reply(more))
+
+    lying = coordinate(folder, InProcessGrid(nodes(folder), spoil=boast))
+    assert lying.members["b"].samples == 10**9
+    for name, value in honest.state.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(lying.state[name], value)
+
+
 # -- faults and change
 
 

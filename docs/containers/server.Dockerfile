@@ -1,4 +1,5 @@
-# The coordinator. The federation's folder is a volume: docker run -p 9092:9092 -v ./consortium:/federation IMAGE
+# The coordinator. The federation's folder is a volume: docker run --user $(id -u) -p 9092:9092 -v ./consortium:/federation IMAGE
+# (keys are readable by their owner alone)
 # Build from the repository's root: docker build -f docs/containers/server.Dockerfile -t fedsac-server .
 FROM python:3.12-slim
 COPY . /src

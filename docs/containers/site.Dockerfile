@@ -1,4 +1,5 @@
-# A site. Its folder, with key and data, is a volume: docker run -v ./north:/site IMAGE
+# A site. Its folder, with key and data, is a volume: docker run --user $(id -u) -v ./north:/site IMAGE
+# (the key is readable by its owner alone)
 # Build from the repository's root: docker build -f docs/containers/site.Dockerfile -t fedsac-site .
 FROM python:3.12-slim
 COPY . /src

@@ -1,7 +1,7 @@
 """Many nodes on Flower's own simulation engine: a federation whose sites are dealt out from one data set.
 
 The folder is a federation's like any other, and all that differs from hosts of their own is who starts the sites:
-Flower, as many at a time as there are cores (or a whole cluster of Ray's). Needs `flwr[simulation]`.
+Flower, as many at a time as there are cores (or a whole cluster of Ray's). Needs `fedsac[simulation]`.
 """
 
 import importlib.util
@@ -41,7 +41,7 @@ SIMULATED = "FEDSAC_SIMULATED"
 def simulate(config: Config, path: Path, say: Callable[[str], None]) -> None:
     """Deal the data out to sites in a new federation's folder, and run it on Flower's engine."""
     if importlib.util.find_spec("ray") is None:
-        raise FedsacError("engine flower-simulation needs ray; install flwr[simulation]")
+        raise FedsacError("engine flower-simulation needs ray; install fedsac[simulation]")
     deal_out(config, path)
     federation = Federation.load(path)
     control = Control(federation, insecure=True)
