@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 flwr = pytest.importorskip("flwr")
 
@@ -411,6 +413,61 @@ def test_no_neuron_of_a_layer_at_all(silos, tmp_path):
     found = coordinate(folder)
     assert min(found.records[-1]["neurons"]) <= 2
     assert [record["answered"] for record in found.records] == [["a", "b", "c"]] * 3
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.one_of(
+        st.text(max_size=40),
+        json_values.map(json.dumps),
+        st.fixed_dictionaries(
+            {"kind": json_values, "round": json_values, "token": json_values, "facts": json_values}
+        ).map(json.dumps),
+    ),
+    st.text(max_size=10),
+)
+@settings(deadline=None)
+def test_whatever_a_reply_says_it_is_a_reply_or_refused(text, signature):
+    from fedsac.guard import Asked, RefusedError, admit
+
+    asked = _flower_reply(11, {})
+    record = ConfigRecord({"json": text, "signature": signature})
+    try:
+        reply = wire_link.read_reply("a", reply_with(asked, RecordDict({"reply": record})))
+        admit(Asked("a", "round", 0, "t", check=lambda digest, signature: False), reply)
+    except RefusedError as error:
+        assert str(error).isprintable() or "\n" not in str(error)
+    else:
+        pytest.fail("it was admitted")
+
+
+def test_what_flower_cannot_decode_is_one_sites_failure(silos, tmp_path):
+    folder = federation(tmp_path / "fed", silos, **RUN | {"rounds": 2})
+
+    class Choking(InProcessGrid):
+        def pull_messages(self, message_ids):
+            found = super().pull_messages(message_ids)
+            for message in found:
+                if (
+                    message.metadata.src_node_id == 11
+                    and "arrays" in message.content
+                    and message.metadata.group_id == "1"
+                ):
+                    raise ValueError("object \ud800 is damaged")
+            return found
+
+    says = []
+    found = coordinate(folder, Choking(nodes(folder)), says)
+    assert [record["answered"] for record in found.records] == [["a", "b", "c"], ["a", "c"]]
+    (refused,) = of_kind(folder, "refused")
+    assert refused["site"] == "b" and refused["reason"].startswith("format")
+    "\n".join(says).encode()
 
 
 def test_sites_vanish_raise_and_come_back(silos, tmp_path):

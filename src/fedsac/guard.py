@@ -103,12 +103,24 @@ def admit(asked: Asked, reply: Reply) -> dict[str, np.ndarray]:
 def _origin(asked: Asked, reply: Reply) -> None:
     if reply.site != asked.site:
         raise RefusedError(f"identity: it comes from {reply.site}, and {asked.site} was asked")
-    if asked.check is not None and not asked.check(reply.digest(), reply.signature):
+    if asked.check is not None and not _is_signed(asked.check, reply):
         raise RefusedError(f"identity: it is not signed with the key of {asked.site}")
     if reply.round != asked.round:
         raise RefusedError(f"round: it answers round {reply.round}, and this is round {asked.round}")
     if (reply.kind, reply.token) != (asked.kind, asked.token):
         raise RefusedError("round: it answers another message than the one that was sent")
+
+
+def _is_signed(check: Callable[[bytes, str], bool], reply: Reply) -> bool:
+    try:
+        return check(reply.digest(), reply.signature)
+    except (RecursionError, ValueError):  # facts that can be read, but not written again
+        return False
+
+
+def printable(text: object) -> str:
+    """Text from outside on one line, without what a terminal or a file might choke on."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
 
 
 def _description(asked: Asked, reply: Reply) -> None:

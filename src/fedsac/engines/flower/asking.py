@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedsac import identity
-from fedsac.engines.flower.folder import Federation
+from fedsac.engines.flower.folder import REVOKED, Federation
 from fedsac.engines.flower.link import Exchange, Link
 from fedsac.engines.flower.members import Member
 from fedsac.engines.flower.site import DECLINED
 from fedsac.engines.flower.wire import Order, described
-from fedsac.guard import Asked, RefusedError, Reply, admit
+from fedsac.guard import Asked, RefusedError, Reply, admit, printable
 from fedsac.ledger import Ledger
 
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
@@ -59,6 +59,9 @@ class Desk:
             failed[name] = self.refuse(name, reason)
         sites = self.federation.sites()
         for name, reply in sorted(found.replies.items()):
+            if sites[name]["status"] == REVOKED:
+                failed[name] = self.refuse(name, "identity: its key was revoked")
+                continue
             key = sites[name]["public_key"].encode()
             asked = self._asked(name, orders[name], key, expected[name], start.get(name, {}))
             try:
@@ -96,6 +99,7 @@ class Desk:
 
     def refuse(self, name: str, reason: str) -> str:
         """Count a refusal; after too many in a row, the site is asked no more."""
+        reason = printable(reason)
         member = self.members.get(name)
         if member is None:
             count = self.refused[name] = self.refused.get(name, 0) + 1
@@ -115,7 +119,7 @@ def _admitted(asked: Asked, reply: Reply) -> dict[str, np.ndarray]:
     if declined is None:
         return admit(asked, reply)
     admit(Asked(asked.site, asked.kind, asked.round, asked.token, max_bytes=asked.max_bytes, check=asked.check), reply)
-    raise RefusedError(" ".join(str(declined).split())[:600])
+    raise RefusedError(printable(declined)[:600])
 
 
 def token() -> str:

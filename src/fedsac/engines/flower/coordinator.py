@@ -39,6 +39,7 @@ from fedsac.prepare import Prepared, placed
 from fedsac.result import judged
 from fedsac.store import Checkpoint, Folder, is_run
 
+MOST_SAMPLES = 10**12  # that a site may claim: larger counts would not weigh, but overflow
 PAUSE = 5.0  # seconds before something is tried again
 OURS = "federation"  # the coordinator's own part of a checkpoint's state
 
@@ -201,7 +202,7 @@ class Coordinator:
         for name, facts in answered.facts.items():
             samples = facts.get("samples")
             said, ours = facts.get("schema"), self.terms["schema"]
-            if said != ours or type(samples) is not int or samples < 1:
+            if said != ours or type(samples) is not int or not 1 <= samples <= MOST_SAMPLES:
                 self.desk.refuse(name, f"schema: {name} has {str(said)[:300]}, the federation {str(ours)[:300]}")
                 continue
             fit[name] = samples

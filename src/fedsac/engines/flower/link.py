@@ -1,6 +1,7 @@
 """Between the coordinator and the sites: what any network must offer, and how it is done on Flower's grid."""
 
 import json
+import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,12 +11,24 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from google.protobuf.message import DecodeError
 
 from fedsac.engines.flower.wire import Order
-from fedsac.guard import Raw, RefusedError, Reply
+from fedsac.guard import Raw, RefusedError, Reply, printable
 
 ORDER, REPLY, ARRAYS = "order", "reply", "arrays"  # the records of a message
 POLL = 1.0  # seconds between two looks for replies
+UNDECODABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    DecodeError,
+    struct.error,
+)
+"""What a hostile message may raise on its way to becoming a reply; a network that fails raises something else."""
 TRAIN = "train"  # the one type of message: what is to be done stands in the order
 
 
@@ -63,19 +76,30 @@ class GridLink:
                     waiting[id] = site
         end = time.monotonic() + timeout
         while waiting and time.monotonic() < end:
-            for message in self._grid.pull_messages(list(waiting)):
-                site = waiting.pop(message.metadata.reply_to_message_id, "")
-                if site:
-                    self._take(found, site, nodes[site], message)
+            for id in list(waiting):
+                self._pull(found, id, waiting, nodes)
             if waiting:
                 self._sleep(POLL)
         unheard = set(orders) - set(found.replies) - set(found.refused) - set(found.lost)
         found.lost.update(dict.fromkeys(unheard, f"no answer in {timeout:g} s"))
         return found
 
+    def _pull(self, found: Exchange, id: str, waiting: dict[str, str], nodes: Mapping[str, int]) -> None:
+        """Take what has come for one message. Flower decodes replies before anybody can look at them: what it cannot
+        decode is that site's failure, and not everybody's."""
+        try:
+            messages = list(self._grid.pull_messages([id]))
+        except UNDECODABLE as error:
+            found.refused[waiting.pop(id)] = f"format: it cannot be decoded ({printable(error)[:80]})"
+            return
+        for message in messages:
+            if message.metadata.reply_to_message_id == id and id in waiting:
+                site = waiting.pop(id)
+                self._take(found, site, nodes[site], message)
+
     def _take(self, found: Exchange, site: str, node: int, message: Message) -> None:
         if message.has_error():
-            found.lost[site] = f"error {message.error.code}: {' '.join(str(message.error.reason).split())[:300]}"
+            found.lost[site] = f"error {message.error.code}: {printable(message.error.reason)[:300]}"
         elif message.metadata.src_node_id != node:
             found.refused[site] = f"identity: it comes from node {message.metadata.src_node_id}, not from {site}'s"
         else:
@@ -127,8 +151,8 @@ def read_reply(site: str, message: Message) -> Reply:
         if not isinstance(arrays, ArrayRecord) or any(a.stype != "numpy.ndarray" for a in arrays.values()):
             raise ValueError("arrays of an unexpected kind")
         raw = {str(name): Raw(str(a.dtype), tuple(a.shape), a.data) for name, a in arrays.items()}
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise RefusedError(f"format: it is no reply ({' '.join(str(error).split())[:80]})") from None
+    except UNDECODABLE as error:
+        raise RefusedError(f"format: it is no reply ({printable(error)[:80]})") from None
     extra = tuple(sorted(str(name) for name in content if name not in (REPLY, ARRAYS)))
     size, signature = message_bytes(message), str(record["signature"])
     return Reply(site, kind, round, token, said["facts"], raw, size, extra, signature)

@@ -1,6 +1,7 @@
 """The end: what each site has earned, delivered with a receipt, and the run's folder completed."""
 
 import hashlib
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,6 +51,10 @@ class Payer:
         arrived = {(e["body"]["site"], e["body"]["sha256"]) for e in self.c.ledger.of_kind("delivered")}
         return [name for name in sorted(self.c.members) if (name, self._hash(name)) not in arrived]
 
+    @cached_property
+    def _scores(self) -> tuple[list[float], list[float], float | None]:
+        return self.c.evaluated(self.rewards)
+
     def _hash(self, name: str) -> str:
         return digest(self.c.part_of(self.rewards, name))
 
@@ -61,7 +66,7 @@ class Payer:
         c, i = self.c, self.c.clients.index(name)
         member, held = c.members[name], c.prepared.layout.submodels(self.rewards.neurons)[i]
         reputations = self.rewards.reputations
-        test, validation, _ = c.evaluated(self.rewards)
+        test, validation, _ = self._scores
         return c.ledger.append(
             "reward",
             site=name,

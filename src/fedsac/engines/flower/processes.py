@@ -52,7 +52,15 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     """What Flower's processes see: nothing is reported, looked up or installed, and state lies in the folder."""
     beside = str(Path(sys.executable).parent)
     path = os.pathsep.join([beside, os.environ.get("PATH", "")])
-    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1", **more}
+    return {
+        **os.environ,
+        **QUIET,
+        "FLWR_HOME": str(home),
+        "PATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONUTF8": "1",
+        **more,
+    }
 
 
 def program(name: str) -> str:

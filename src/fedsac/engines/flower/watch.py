@@ -70,8 +70,12 @@ def _cell(value: Any) -> str:
 def follow(federation: Federation, say: Callable[[str], None], sleep: Callable[[float], None]) -> None:
     """Say what happens until the run is over, through any number of the server's restarts."""
     told = len(read(federation.ledger)) if federation.ledger.exists() else 0
+    size = 0
     while (federation.server / REQUESTED).exists():
         sleep(POLL)
+        if not federation.ledger.exists() or federation.ledger.stat().st_size == size:
+            continue
+        size = federation.ledger.stat().st_size
         entries = read(federation.ledger) if federation.ledger.exists() else []
         for entry in entries[told:]:
             if text := _told(entry, federation.config.rounds):
