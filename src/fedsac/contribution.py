@@ -60,6 +60,11 @@ def standalone(runs: Sequence[Alone], step_done: Callable[[int], None] = lambda 
 
     `step_done` is called with the number of steps done so far by the longest run.
     """
+    return [_score(run, final) for run, final in zip(runs, trained_alone(runs, step_done), strict=True)]
+
+
+def trained_alone(runs: Sequence[Alone], step_done: Callable[[int], None] = lambda steps: None) -> list[torch.Tensor]:
+    """The models [N, parameters] that every run's clients end with when they train alone."""
     models = [run.initial.expand(len(run.clients.names), -1) for run in runs]
     done, longest = [0] * len(runs), max(run.steps for run in runs)
     while max(done) < longest:
@@ -74,7 +79,7 @@ def standalone(runs: Sequence[Alone], step_done: Callable[[int], None] = lambda 
             models[i] = trained.models
             done[i] += n
         step_done(max(done))
-    return [_score(run, final) for run, final in zip(runs, models, strict=True)]
+    return models
 
 
 def _score(run: Alone, models: torch.Tensor) -> Contributions:

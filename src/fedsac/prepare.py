@@ -139,6 +139,11 @@ def _settled(config: Config, data: DataSet) -> Config:
     )
 
 
+def placed(config: Config, dealt: Split) -> Prepared:
+    """One party's data, ready for use: for an engine that holds no more than that."""
+    return _Placed().run(config, dealt)
+
+
 class _Placed:
     """Data on the device, once for all runs that read the same arrays."""
 

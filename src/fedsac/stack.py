@@ -167,7 +167,9 @@ def _workspace(layout: Layout, params: Tensor) -> list[tuple[Tensor, Tensor]]:
     long; one copy there and back costs a hundredth of a round. The last layer is widened to a multiple of 16 classes
     that never win: at 10 columns a product takes three times as long as at 16.
     """
-    layers = [(w.contiguous(), b.contiguous()) for w, b in layout.views(params)]
+    # Never views: those of a single member are contiguous already, and training would write into what it was given.
+    dense = torch.contiguous_format
+    layers = [(w.clone(memory_format=dense), b.clone(memory_format=dense)) for w, b in layout.views(params)]
     w, b = layers[-1]
     extra = -b.shape[1] % 16
     layers[-1] = (

@@ -26,6 +26,12 @@ def add(commands: Any) -> None:
     command.add_argument("--overwrite", action="store_true", help="start over where a run lies already")
     command.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run")
     command.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    command.add_argument(
+        "--engine",
+        choices=("local", "flower-simulation"),
+        default="local",
+        help="flower-simulation: every client a node of its own on Flower's engine, for many machines [local]",
+    )
     command.set_defaults(do=do)
 
 
@@ -62,6 +68,9 @@ def do(chosen: argparse.Namespace) -> None:
     from fedsac.cli.screen import Screen
     from fedsac.federation import resume, run
 
+    if chosen.engine != "local":
+        _simulate(chosen)
+        return
     screen = Screen(sys.stderr)
     folder = chosen.resume
     try:
@@ -85,6 +94,26 @@ def do(chosen: argparse.Namespace) -> None:
         from fedsac.cli.table import show
 
         show(result, page=page)
+
+
+def _simulate(chosen: argparse.Namespace) -> None:
+    """The same run as a federation on Flower's simulation engine; what it leaves is a federation's folder."""
+    if chosen.resume is not None or chosen.overwrite:
+        raise FedsacError("--engine flower-simulation begins a new federation; leave --resume and --overwrite out")
+    try:
+        from fedsac.engines.flower.folder import Federation
+        from fedsac.engines.flower.simulation import simulate
+        from fedsac.engines.flower.watch import shown, status
+    except ImportError as error:
+        raise FedsacError(f"--engine flower-simulation needs {error.name}; install fedsac[flower]") from None
+    config = configured(chosen)
+    folder = chosen.out or fresh_folder(config)
+    simulate(config, folder, lambda text: print(text, file=sys.stderr))
+    if chosen.json:
+        print((folder / "server" / "run" / "summary.json").read_text())
+    else:
+        print(shown(status(Federation.load(folder))))
+        print(f"the federation is in {folder}, its run in {folder / 'server' / 'run'}")
 
 
 def reported(folder: Path | None) -> Path | None:

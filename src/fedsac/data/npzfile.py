@@ -33,7 +33,7 @@ def read_npz(path: Path, require_label: bool, part: str = "") -> Table:
     for key in (kx, ky) if require_label else (kx,):
         if key not in names:
             raise FedsacError(f"{path}: no array {key} (there are: {some(sorted(names))}); {SAVE} as {kx}= and {ky}=")
-    x, channel = _samples(_array(path, kx), f"{path}: {kx}")
+    x, channel = samples(_array(path, kx), f"{path}: {kx}")
     labels = _labels(_array(path, ky), len(x), f"{path}: {ky}") if ky in names else None
     return Table(x, labels, (), channel, top=255.0 if x.dtype == np.uint8 else 1.0)
 
@@ -62,7 +62,7 @@ def _damaged(path: Path, key: str, err: Exception) -> FedsacError:
     return FedsacError(f"{path}: {key} cannot be read ({cause(err)}); {SAVE}")
 
 
-def _samples(x: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
+def samples(x: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Rows [n, d] in uint8 or float64 and the channel of each feature."""
     shape = "x".join(map(str, x.shape))
     if x.dtype.kind not in "biuf":

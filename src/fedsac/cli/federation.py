@@ -1,0 +1,142 @@
+"""`fedsac federation`: real sites over a real network, on Flower."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fedsac.errors import FedsacError
+
+
+def add(commands: Any) -> None:
+    top = commands.add_parser(
+        "federation",
+        help="real sites over a real network: init, server, site, run, status, verify, add, leave, revoke",
+        description="Real sites over a real network, on Flower. docs/deployment.md goes through it step by step.",
+        allow_abbrev=False,
+    )
+    actions = top.add_subparsers(metavar="ACTION", required=True, parser_class=type(top))
+    init = _action(actions, "init", "write keys, certificates and configs of a new federation", do_init)
+    init.add_argument("--sites", required=True, metavar="A,B,C", help="the sites' names")
+    init.add_argument(
+        "--address", default="127.0.0.1:9092", metavar="HOST:PORT", help="where sites reach the server [127.0.0.1:9092]"
+    )
+    init.add_argument("--insecure", action="store_true", help="no TLS: for trials on one machine only")
+    _action(actions, "server", "start the coordinator's server (Flower's SuperLink)", do_server)
+    _action(actions, "site", "start a site's node (Flower's SuperNode); FOLDER is the site's own", do_site)
+    run = _action(actions, "run", "begin the federation's run, or go on with it, and wait for its end", do_run)
+    run.add_argument("--detach", action="store_true", help="do not wait")
+    status = _action(actions, "status", "who takes part, how far the run is, what was refused", do_status)
+    status.add_argument("--json", action="store_true", help="print one JSON object")
+    _action(actions, "verify", "check the ledger's chain, and the receipts against it", do_verify)
+    for name, text, do in (
+        ("add", "invite one more site", do_add),
+        ("leave", "let a site go, with what it has earned so far", do_leave),
+        ("revoke", "take a site's key away: it is sent nothing more", do_revoke),
+    ):
+        _action(actions, name, text, do).add_argument("site", metavar="SITE")
+
+
+def _action(actions: Any, name: str, text: str, do: Any) -> Any:
+    action = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+    action.add_argument("folder", type=Path, metavar="FOLDER")
+    action.set_defaults(do=do)
+    return action
+
+
+def _needs_flower() -> None:
+    try:
+        import cryptography  # noqa: F401
+        import flwr  # noqa: F401
+    except ImportError as error:
+        raise FedsacError(f"a federation needs {error.name}; install fedsac[flower]") from None
+
+
+def do_init(chosen: argparse.Namespace) -> None:
+    _needs_flower()
+    from fedsac.engines.flower.setup import init
+
+    sites = [name.strip() for name in chosen.sites.split(",") if name.strip()]
+    if chosen.insecure:
+        print("fedsac: WARNING: no TLS: whoever sees the network sees every model", file=sys.stderr)
+    init(chosen.folder, sites, chosen.address, insecure=chosen.insecure)
+    print(f"{chosen.folder}: next,")
+    print(f"  edit {chosen.folder / 'federation.toml'}, and put the validation data beside it")
+    print(f"  bring {', '.join(str(chosen.folder / name) for name in sites)} to the sites: each has a secret key")
+    print(f"  fedsac federation server {chosen.folder}")
+
+
+def do_server(chosen: argparse.Namespace) -> None:
+    _needs_flower()
+    from fedsac.engines.flower.folder import Federation
+    from fedsac.engines.flower.processes import Server
+
+    Server(Federation.load(chosen.folder), _say).serve()
+
+
+def do_site(chosen: argparse.Namespace) -> None:
+    _needs_flower()
+    from fedsac.engines.flower.processes import run_site
+
+    run_site(chosen.folder, _say)
+
+
+def do_run(chosen: argparse.Namespace) -> None:
+    _needs_flower()
+    from fedsac.engines.flower.data import coordinator_split
+    from fedsac.engines.flower.folder import Federation
+    from fedsac.engines.flower.processes import FAILED, LOOPBACK, REQUESTED, listens
+    from fedsac.engines.flower.watch import follow
+
+    federation = Federation.load(chosen.folder)
+    coordinator_split(federation)  # what is wrong with the data is said here, not in a log
+    (federation.server / FAILED).unlink(missing_ok=True)
+    (federation.server / REQUESTED).touch()
+    if not listens(LOOPBACK, federation.control_port):
+        _say(f"the server is not running; start it with: fedsac federation server {chosen.folder}")
+    if not chosen.detach:
+        follow(federation, _say, time.sleep)
+
+
+def do_status(chosen: argparse.Namespace) -> None:
+    from fedsac.engines.flower.folder import Federation
+    from fedsac.engines.flower.watch import shown, status
+
+    found = status(Federation.load(chosen.folder))
+    print(json.dumps(found) if chosen.json else shown(found))
+
+
+def do_verify(chosen: argparse.Namespace) -> None:
+    _needs_flower()
+    from fedsac.engines.flower.folder import Federation
+    from fedsac.engines.flower.pay import verify
+
+    print("\n".join(verify(Federation.load(chosen.folder))))
+
+
+def do_add(chosen: argparse.Namespace) -> None:
+    _needs_flower()
+    from fedsac.engines.flower.setup import add as add_site
+
+    folder = add_site(chosen.folder, chosen.site)
+    print(f"bring {folder} to the site: it has a secret key; the run takes it in before its next round")
+
+
+def do_leave(chosen: argparse.Namespace) -> None:
+    from fedsac.engines.flower.setup import end
+
+    end(chosen.folder, chosen.site, revoked=False)
+    print(f"{chosen.site} is paid before the next round, and then leaves")
+
+
+def do_revoke(chosen: argparse.Namespace) -> None:
+    from fedsac.engines.flower.setup import end
+
+    end(chosen.folder, chosen.site, revoked=True)
+    print(f"the key of {chosen.site} is revoked: from now on it is sent nothing, and its replies do not count")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
