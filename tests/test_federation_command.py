@@ -1,6 +1,8 @@
 """`fedsac federation`, as far as it goes without a network."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -17,6 +19,12 @@ def said(capsys, *arguments):
     status = main(["federation", *map(str, arguments)])
     out = capsys.readouterr()
     return status, out.out, out.err
+
+
+def test_the_rest_of_the_command_does_without_flower():
+    script = "import sys, fedsac.cli; fedsac.cli.parser(); print('flwr' in sys.modules, 'cryptography' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
 
 
 def test_init_writes_all_that_sites_and_server_need(tmp_path, capsys):

@@ -5,20 +5,23 @@ Both find their folder in the environment of the process that Flower starts them
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedsac.engines.flower.coordinator import Coordinator
 from fedsac.engines.flower.folder import Federation
+from fedsac.engines.flower.introductions import WHO, Introductions, introduce
 from fedsac.engines.flower.link import GridLink, packed_reply, read_order
 from fedsac.engines.flower.processes import FAILED, REQUESTED
-from fedsac.engines.flower.simulation import SIMULATED, WHO, introduced
+from fedsac.engines.flower.simulation import SIMULATED
 from fedsac.engines.flower.site import Site
 from fedsac.errors import FedsacError
 from fedsac.store import write_atomic
@@ -34,6 +37,8 @@ client = ClientApp()
 def main(grid: Grid, context: Context) -> None:
     """Begin the federation's run, or go on with it; what cannot be put right by going on is left to a person."""
     federation = Federation.load(Path(_place(FOLDER, "")))
+    if not os.environ.get(SIMULATED):
+        _end_with_parent()
     with held(federation.server):
         try:
             Coordinator(federation, GridLink(grid, _nodes(grid, federation)), say=print).run()
@@ -48,25 +53,24 @@ def main(grid: Grid, context: Context) -> None:
 @client.train()
 def train(message: Message, context: Context) -> Message:
     """Answer one order."""
+    own = _simulated(context) if os.environ.get(SIMULATED) else str(context.node_config.get("site", ""))
+    if os.environ.get(SITE):
+        _end_with_parent()
+    site = Site(Path(_place(SITE, str(own))))
     if WHO in message.content:
-        return Message(RecordDict({WHO: ConfigRecord({"site": _simulated(context).name})}), reply_to=message)
-    own = os.environ.get(SIMULATED) and str(_simulated(context))
-    site = Site(Path(_place(SITE, own or str(context.node_config.get("site", "")))))
+        return introduce(site, message)
     return Message(packed_reply(site.answer(read_order(message))), reply_to=message)
 
 
 def _nodes(grid: Grid, federation: Federation) -> Callable[[], Mapping[str, int]]:
-    """Which node is which site: as keys were registered or, in a simulation, as the nodes say themselves."""
-    if not os.environ.get(SIMULATED):
-        return federation.nodes
-    found = introduced(grid, sorted(federation.sites()))
-    return lambda: found
+    """Which node is which site: as keys were registered or, where Flower knows none, as nodes can prove."""
+    if federation.insecure or os.environ.get(SIMULATED):
+        return Introductions(grid, federation)
+    return federation.nodes
 
 
 def _simulated(context: Context) -> Path:
     """The folder of the site that a simulated node stands for."""
-    if not os.environ.get(SIMULATED):
-        raise FedsacError("this node is a site of its own, and simulates none")
     federation = Federation.load(Path(_place(FOLDER, "")))
     return federation.path / sorted(federation.sites())[int(str(context.node_config["partition-id"]))]
 
@@ -76,6 +80,20 @@ def _place(variable: str, given: str) -> str:
     if not place:
         raise FedsacError(f"{variable} names no folder; start with fedsac federation server, or site")
     return place
+
+
+@cache
+def _end_with_parent() -> None:
+    """Flower's processes outlive the one that started them, and go on asking a server that is gone. Whatever is final
+    is on disk: nothing is lost by ending at once."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

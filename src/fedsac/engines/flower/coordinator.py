@@ -13,10 +13,10 @@ import torch
 
 from fedsac import methods, stack
 from fedsac.config import FORMAT_VERSION
-from fedsac.data.tables import Table
 from fedsac.engines.flower import members as who
+from fedsac.engines.flower.admission import Admission
 from fedsac.engines.flower.asking import Answered, Desk, token
-from fedsac.engines.flower.data import coordinator_split, factory_model, schema_of
+from fedsac.engines.flower.data import coordinator_split, factory_model
 from fedsac.engines.flower.folder import IN, REVOKED, Federation
 from fedsac.engines.flower.link import Link
 from fedsac.engines.flower.members import Member
@@ -25,21 +25,17 @@ from fedsac.engines.flower.wire import (
     BATCH_LOSSES,
     LOCAL_LOSS,
     Order,
-    arrays_of,
     merged,
-    network_of,
     shapes,
     submodel,
 )
 from fedsac.errors import FedsacError
 from fedsac.ledger import Ledger
 from fedsac.methods.base import Rewards, State, Task, Updates
-from fedsac.models.network import Network
 from fedsac.prepare import Prepared, placed
 from fedsac.result import judged
 from fedsac.store import Checkpoint, Folder, is_run
 
-MOST_SAMPLES = 10**12  # that a site may claim: larger counts would not weigh, but overflow
 PAUSE = 5.0  # seconds before something is tried again
 OURS = "federation"  # the coordinator's own part of a checkpoint's state
 
@@ -127,11 +123,13 @@ class Coordinator:
         for name in gone:
             del self.members[name]
             self.ledger.append("left", site=name, status=sites.get(name, {}).get("status", REVOKED), round=self.round)
-        new = self._join()
+        new = Admission(self).join()
         if not gone and not new and self.state:
             return
         if len(self.members) < 2:
-            raise FedsacError(f"{len(self.members)} site(s) in the federation, and it takes 2; {self._why_nobody()}")
+            raise FedsacError(
+                f"{len(self.members)} site(s) in the federation, and it takes 2; {Admission(self).why_nobody()}"
+            )
         self._settle()
 
     def _settle(self) -> None:
@@ -154,93 +152,6 @@ class Coordinator:
     @property
     def task(self) -> Task:
         return who.task(self.prepared, self.members)
-
-    def _join(self) -> list[str]:
-        """Ask those who are not members yet to join, and measure what they bring."""
-        wanted = self._newcomers()
-        if not self.members:
-            self._await(wanted)
-        names = sorted(wanted & self.link.present())
-        if not names:
-            return []
-        joined = self._agree(names)
-        if not joined:
-            return []
-        initial = arrays_of(Network(self.prepared.layout, self.prepared.initial))
-        facts = {"steps": self.federation.config.alone()}
-        orders = {name: Order("alone", self.round, token(), facts, initial) for name in joined}
-        answered = self.desk.ask(orders, {name: shapes(initial) for name in joined}, dict.fromkeys(joined, initial))
-        for name, arrays in answered.arrays.items():
-            self._measure(name, joined[name], network_of(arrays))
-        for name, reason in answered.failed.items():
-            if reason.startswith("diverged"):
-                self._measure(name, joined[name], None)
-        return [name for name in joined if name in self.members]
-
-    def _newcomers(self) -> set[str]:
-        limit = self.federation.aside_after
-        return {
-            name
-            for name, site in self.federation.sites().items()
-            if site["status"] == IN and name not in self.members and self.desk.refused.get(name, 0) < limit
-        }
-
-    def _await(self, wanted: set[str]) -> None:
-        """Before the first round: until all sites are there, or for as long as `wait` says."""
-        waited = 0.0
-        while waited < self.federation.wait and (missing := wanted - self.link.present()):
-            if not waited:
-                self.say(f"waiting for {', '.join(sorted(missing))}")
-            self.sleep(min(PAUSE, self.federation.wait))
-            waited += PAUSE
-
-    def _agree(self, names: list[str]) -> dict[str, int]:
-        """Hold the schemas against each other: the sites that fit, with the number of samples that is fixed now."""
-        orders = {name: Order("join", self.round, token(), self.terms) for name in names}
-        answered = self.desk.ask(orders, {name: {} for name in names}, {})
-        fit = {}
-        for name, facts in answered.facts.items():
-            samples = facts.get("samples")
-            said, ours = facts.get("schema"), self.terms["schema"]
-            if said != ours or type(samples) is not int or not 1 <= samples <= MOST_SAMPLES:
-                self.desk.refuse(name, f"schema: {name} has {str(said)[:300]}, the federation {str(ours)[:300]}")
-                continue
-            fit[name] = samples
-            self.ledger.append("joined", site=name, samples=samples, round=self.round)
-        return fit
-
-    @property
-    def terms(self) -> dict[str, Any]:
-        """What a site agrees to when it joins."""
-        dealt, config = self.prepared.split, self.prepared.config
-        data = dealt.data
-        schema = schema_of(Table(data.x[:0], None, data.features, data.channel, data.top), data.classes)
-        return {
-            "schema": schema.as_dict() | {"features": list(schema.features), "classes": list(schema.classes)},
-            "channel": data.channel.tolist(),
-            "mean": dealt.mean.tolist(),
-            "deviation": dealt.deviation.tolist(),
-            "settings": {name: getattr(config, name) for name in ("seed", "lr", "batch", "local_steps", "dtype")},
-        }
-
-    def _measure(self, name: str, samples: int, network: Network | None) -> None:
-        """A site's contribution: the accuracy, on the coordinator's data, of the model it trained alone."""
-        scores = [0.0, 0.0]
-        if network is not None:
-            params = network.params.to(self.prepared.initial).unsqueeze(0)
-            scores = [
-                float(stack.evaluate(self.prepared.layout, params, None, samples)[0])
-                for samples in (self.prepared.validation, self.prepared.test)
-            ]
-        self.members[name] = Member(samples, scores[0], scores[1], diverged=network is None)
-        self.desk.refused.pop(name, None)
-        self.ledger.append("contribution", site=name, validation=scores[0], test=scores[1], diverged=network is None)
-        self.say(f"{name}: contribution {scores[0]:.4f} on {len(self.prepared.validation.y)} samples")
-
-    def _why_nobody(self) -> str:
-        refusals = self.ledger.of_kind("refused")[-3:]
-        said = "; ".join(f"{entry['body']['site']}: {entry['body']['reason']}" for entry in refusals)
-        return said or "are the sites running?"
 
     # -- a round
 

@@ -19,14 +19,16 @@ START_SECONDS = 30.0
 
 
 class Gate:
-    """An ASGI application that forwards to `upstream`, an https address on loopback."""
+    """An ASGI application that forwards to a server on loopback; `ca` is whom to trust, None where there is no TLS.
+    `limit` is how many megabytes a message may have."""
 
-    def __init__(self, upstream: str, ca: Path, limit: int) -> None:
+    def __init__(self, host: str, port: int, ca: Path | None, limit: float) -> None:
         import httpx
 
-        context = ssl.create_default_context(cafile=str(ca))
-        self._client = httpx.AsyncClient(base_url=upstream, verify=context, timeout=300, trust_env=False)
-        self._limit = limit
+        tls: dict[str, Any] = {} if ca is None else {"verify": ssl.create_default_context(cafile=str(ca))}
+        upstream = f"{'http' if ca is None else 'https'}://{host}:{port}"
+        self._client = httpx.AsyncClient(base_url=upstream, timeout=300, trust_env=False, **tls)
+        self._limit = int(limit * 1e6)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":

@@ -88,7 +88,7 @@ class Server:
 
     def __init__(self, federation: Federation, say: Callable[[str], None]) -> None:
         self.f, self.say = federation, say
-        self.control = Control(federation)
+        self.control = Control(federation, insecure=federation.insecure)
         self.registered: dict[str, int] = federation.nodes()
         self.run, self.tries, self.look = "", 0, 0.0
 
@@ -104,15 +104,14 @@ class Server:
         command = [
             *(program("flower-superlink"), "--host", LOOPBACK, "--port", str(f.control_port)),
             *("--database", str(f.server / "superlink.db"), "--disable-runtime-dependency-installation"),
-            *("--ssl-ca-certfile", str(f.server / "ca.pem"), "--ssl-certfile", str(f.server / "server.pem")),
-            *("--ssl-keyfile", str(f.server / "server.key"), "--enable-supernode-auth"),
+            *(["--insecure"] if f.insecure else _tls(f.server)),
         ]
         env = environment(self.control.home, FEDSAC_FEDERATION=str(f.path))
         superlink = started(command, env, f.server / "superlink.log")
         try:
             until(lambda: listens(LOOPBACK, f.control_port), superlink, f.server / "superlink.log")
             self._follow()
-            gate = Gate(f"https://{LOOPBACK}:{f.control_port}", f.server / "ca.pem", int(f.max_message_mb * 1e6))
+            gate = Gate(LOOPBACK, f.control_port, None if f.insecure else f.server / "ca.pem", f.max_message_mb)
             where = host if host in (LOOPBACK, "localhost", "::1") else "0.0.0.0"
             port = int(f.address.rpartition(":")[2])
             tls = (None, None) if f.insecure else (f.server / "server.pem", f.server / "server.key")
@@ -127,7 +126,7 @@ class Server:
 
     def _follow(self) -> None:
         """Register keys that are new, remove those that are gone, and submit a run that was asked for."""
-        for name, site in self.f.sites().items():
+        for name, site in ({} if self.f.insecure else self.f.sites()).items():
             if site["status"] == IN and name not in self.registered:
                 self.registered[name] = self.control.register(site["public_key"], name)
             elif site["status"] == "revoked" and name in self.registered:
@@ -221,8 +220,8 @@ def run_site(folder: Path, say: Callable[[str], None]) -> None:
     port = s.port or any_port()
     command = [
         *(program("flower-supernode"), "--superlink", s.address, "--host", LOOPBACK, "--port", str(port)),
-        *("--auth-supernode-private-key", str(s.path / "key")),
         *(["--insecure"] if s.insecure else ["--root-certificates", str(s.path / "ca.pem")]),
+        *([] if s.insecure else ["--auth-supernode-private-key", str(s.path / "key")]),
         *("--node-config", f"site={json.dumps(str(s.path))}"),
     ]
     threads = {"OMP_NUM_THREADS": str(s.threads)} if s.threads else {}
@@ -233,6 +232,14 @@ def run_site(folder: Path, say: Callable[[str], None]) -> None:
     finally:
         end(node)
     raise FedsacError(f"Flower's node has ended; {last_line(s.path / 'site.log')}")
+
+
+def _tls(server: Path) -> list[str]:
+    """The server's certificate, and node keys, which Flower takes with TLS alone."""
+    return [
+        *("--ssl-ca-certfile", str(server / "ca.pem"), "--ssl-certfile", str(server / "server.pem")),
+        *("--ssl-keyfile", str(server / "server.key"), "--enable-supernode-auth"),
+    ]
 
 
 def _free(host: str, port: int) -> None:

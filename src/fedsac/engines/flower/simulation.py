@@ -10,12 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
 
 from fedsac.config import Config
 from fedsac.engines.flower.folder import NOT_OURS, Federation
-from fedsac.engines.flower.link import TRAIN
 from fedsac.engines.flower.processes import (
     FAILED,
     LOOPBACK,
@@ -34,7 +31,6 @@ from fedsac.engines.flower.setup import init
 from fedsac.errors import FedsacError
 from fedsac.prepare import prepare
 
-WHO = "who"  # the record of a message that asks a node which site it is
 SIMULATED = "FEDSAC_SIMULATED"
 
 
@@ -115,15 +111,3 @@ control_port = {any_port()}
 [run]
 {run}
 """
-
-
-def introduced(grid: Grid, sites: list[str]) -> dict[str, int]:
-    """Which node simulates which site: Flower numbers nodes as it likes, so each is asked once."""
-    while len(ids := list(grid.get_node_ids())) < len(sites):
-        time.sleep(0.5)
-    asked = [Message(RecordDict({WHO: ConfigRecord({"ask": True})}), node, TRAIN, ttl=600) for node in ids]
-    found = {}
-    for reply in grid.send_and_receive(asked, timeout=600):
-        if reply.has_content():
-            found[str(reply.content.config_records[WHO]["site"])] = reply.metadata.src_node_id
-    return found
