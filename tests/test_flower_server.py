@@ -609,6 +609,21 @@ def test_a_revoked_site_is_sent_nothing_more(silos, tmp_path):
     assert not (folder / "b" / "reward.safetensors").exists()
 
 
+def test_revoked_in_the_last_round_a_site_is_not_paid(silos, tmp_path):
+    folder = federation(tmp_path / "fed", silos, **RUN | {"rounds": 2})
+    grid = InProcessGrid(nodes(folder))
+
+    def before(site, message):
+        if (order_of(message)["kind"], order_of(message)["round"], site) == ("round", 1, "a"):
+            end(folder, "b", revoked=True)
+
+    grid.before = before
+    found = coordinate(folder, grid)
+    assert found.records[-1]["answered"] == ["a", "c"], "its last reply came after its key was revoked"
+    assert [body["site"] for body in of_kind(folder, "reward")] == ["a", "c"]
+    assert not (folder / "b" / "reward.safetensors").exists()
+
+
 def test_schemas_that_do_not_agree_are_both_named(silos, tmp_path):
     folder = federation(tmp_path / "fed", silos, **RUN | {"rounds": 1})
     np.savez(folder / "b" / "data.npz", x=np.zeros((5, 7)), y=np.arange(5))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedsac import identity
-from fedsac.engines.flower.folder import Federation, read_json, write_json
+from fedsac.engines.flower.folder import REVOKED, Federation, read_json, write_json
 from fedsac.engines.flower.members import contributions
 from fedsac.engines.flower.wire import Order, digest
 from fedsac.errors import FedsacError
@@ -29,7 +29,8 @@ class Payer:
         self.rewards = coordinator.method.rewards(coordinator.task, coordinator.state)
 
     def pay(self, names: list[str]) -> None:
-        """Write down what these sites have earned, and send it to those who are there."""
+        """Write down what these sites have earned, and send it to those who are there; not to whom was revoked."""
+        names = [name for name in names if self._trusted(name)]
         for name in names:
             self._entry(name)
         self._deliver([name for name in names if name in self.c.link.present()])
@@ -49,7 +50,11 @@ class Payer:
     def undelivered(self) -> list[str]:
         """Members whose reward has not arrived."""
         arrived = {(e["body"]["site"], e["body"]["sha256"]) for e in self.c.ledger.of_kind("delivered")}
-        return [name for name in sorted(self.c.members) if (name, self._hash(name)) not in arrived]
+        due = [name for name in sorted(self.c.members) if self._trusted(name)]
+        return [name for name in due if (name, self._hash(name)) not in arrived]
+
+    def _trusted(self, name: str) -> bool:
+        return bool(self.c.federation.sites()[name]["status"] != REVOKED)
 
     @cached_property
     def _scores(self) -> tuple[list[float], list[float], float | None]:
