@@ -116,3 +116,12 @@ def test_run_says_what_is_wrong_with_the_data(tmp_path, capsys):
     said(capsys, "init", tmp_path / "fed", "--sites", "a,b")
     status, _, err = said(capsys, "run", tmp_path / "fed")
     assert status == 2 and "validation.csv" in err
+
+
+def test_a_site_without_its_data_does_not_start(tmp_path, capsys):
+    said(capsys, "init", tmp_path / "fed", "--sites", "a,b")
+    status, _, err = said(capsys, "site", tmp_path / "fed" / "a")
+    assert status == 2 and "data.csv: cannot be read" in err and err.count("\n") == 1
+    (tmp_path / "fed" / "a" / "data.csv").write_text("x,label\n1,no\ntwo,yes\n")
+    status, _, err = said(capsys, "site", tmp_path / "fed" / "a")
+    assert status == 2 and "data.csv" in err and err.count("\n") == 1

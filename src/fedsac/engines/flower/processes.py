@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedsac.engines.flower.data import read_data
 from fedsac.engines.flower.folder import IN, Federation, SiteSettings, write_json
 from fedsac.engines.flower.setup import host_of
 from fedsac.errors import FedsacError
@@ -213,6 +214,8 @@ class Control:
 def run_site(folder: Path, say: Callable[[str], None]) -> None:
     """A site's node, until interrupted."""
     s = SiteSettings.load(folder)
+    # Read once here: a file that is missing or damaged is this site's business, before anybody hears of it.
+    samples = len(read_data(s.data, s.path, s.label).x)
     if s.insecure:
         say("WARNING: insecure = true: models and replies cross the network unencrypted")
     home = s.path / "flwr"
@@ -225,7 +228,7 @@ def run_site(folder: Path, say: Callable[[str], None]) -> None:
         *("--node-config", f"site={json.dumps(str(s.path))}"),
     ]
     threads = {"OMP_NUM_THREADS": str(s.threads)} if s.threads else {}
-    say(f"site {s.name}: data {s.data}, server {s.address}")
+    say(f"site {s.name}: {samples} samples in {s.data}, server {s.address}")
     node = started(command, environment(home, FEDSAC_SITE=str(s.path), **threads), s.path / "site.log")
     try:
         node.wait()
