@@ -103,19 +103,24 @@ def test_sites_come_and_go(tmp_path, capsys):
 def test_status_before_and_after(tmp_path, capsys):
     folder = federation(tmp_path / "fed", digits_silos(tmp_path / "silos"), rounds=2, hidden=(8,))
     status, out, _ = said(capsys, "status", folder)
-    assert status == 0 and "round 0 of 2, not asked for" in out
+    assert status == 0 and "round 0 of 2, not begun" in out
     coordinate(folder)
     status, out, _ = said(capsys, "status", folder, "--json")
     found = json.loads(out)
     assert found["state"] == "over" and found["round"] == 2 and found["sites"]["a"]["answered"] == 2
     assert said(capsys, "verify", folder)[0] == 0
     assert "over" in said(capsys, "status", folder)[1]
+    # Asked to run again, there is nothing left to do, and nothing is asked for.
+    status, out, err = said(capsys, "run", folder)
+    assert status == 0 and "round 2 of 2, over" in out + err
+    assert not (folder / "server" / "requested").exists()
 
 
 def test_run_says_what_is_wrong_with_the_data(tmp_path, capsys):
     said(capsys, "init", tmp_path / "fed", "--sites", "a,b")
-    status, _, err = said(capsys, "run", tmp_path / "fed")
-    assert status == 2 and "validation.csv" in err
+    for action in ("run", "server"):
+        status, _, err = said(capsys, action, tmp_path / "fed")
+        assert status == 2 and "validation.csv" in err
 
 
 def test_a_site_without_its_data_does_not_start(tmp_path, capsys):

@@ -70,10 +70,13 @@ def do_init(chosen: argparse.Namespace) -> None:
 
 def do_server(chosen: argparse.Namespace) -> None:
     _needs_flower()
+    from fedsac.engines.flower.data import coordinator_split
     from fedsac.engines.flower.folder import Federation
     from fedsac.engines.flower.processes import Server
 
-    Server(Federation.load(chosen.folder), _say).serve()
+    federation = Federation.load(chosen.folder)
+    coordinator_split(federation)  # what is wrong with the data is said here, not in a log
+    Server(federation, _say).serve()
 
 
 def do_site(chosen: argparse.Namespace) -> None:
@@ -86,16 +89,23 @@ def do_site(chosen: argparse.Namespace) -> None:
 def do_run(chosen: argparse.Namespace) -> None:
     _needs_flower()
     from fedsac.engines.flower.data import coordinator_split
-    from fedsac.engines.flower.folder import Federation
+    from fedsac.engines.flower.folder import IN, Federation
     from fedsac.engines.flower.processes import FAILED, LOOPBACK, REQUESTED, listens
-    from fedsac.engines.flower.watch import follow
+    from fedsac.engines.flower.watch import OVER, follow, shown, status
 
     federation = Federation.load(chosen.folder)
+    found = status(federation)
+    if found["state"] == OVER and all(site["delivered"] for site in found["sites"].values() if site["status"] == IN):
+        _say(shown(found))
+        return
     coordinator_split(federation)  # what is wrong with the data is said here, not in a log
     (federation.server / FAILED).unlink(missing_ok=True)
     (federation.server / REQUESTED).touch()
     if not listens(LOOPBACK, federation.control_port):
-        _say(f"the server is not running; start it with: fedsac federation server {chosen.folder}")
+        _say(
+            f"the server is not running; start it with: fedsac federation server {chosen.folder} "
+            "(the run begins as soon as it is there)"
+        )
     if not chosen.detach:
         follow(federation, _say, time.sleep)
 

@@ -10,6 +10,7 @@ from fedsac.errors import FedsacError
 from fedsac.ledger import Entry, read
 
 POLL = 1.0
+OVER = "over"
 
 
 def status(federation: Federation) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def status(federation: Federation) -> dict[str, Any]:
         "method": federation.config.method,
         "rounds": federation.config.rounds,
         "round": max(rounds, default=0),
-        "state": "over" if done else "asked for" if (federation.server / REQUESTED).exists() else "not asked for",
+        "state": OVER if done else "under way" if (federation.server / REQUESTED).exists() else "not begun",
         "sites": {name: _site(name, site["status"], entries) for name, site in federation.sites().items()},
         "ledger": {"lines": len(entries), "head": entries[-1]["hash"] if entries else None},
     }
