@@ -95,13 +95,11 @@ def measure(features: int, repetitions: int = 9) -> list[list[str]]:
     start = initial(layout, 0, torch.float32)
     rewards = Rewards(start.unsqueeze(0), torch.ones(CLIENTS, layout.neurons, dtype=torch.bool))
     normalised = stored * scale + shift
-    arrays = start.numpy(), normalised.numpy(), y.numpy()
     times = interleaved(
         {
             "the stack": lambda: train_round([(clients, rewards, 0)], lambda round, name: False),
             "nn.Module + DataLoader": lambda: one_by_one(layout, start, normalised, y),
             "torch.func.vmap": lambda: vmapped(layout, start, normalised, y),
-            "numpy": lambda: by_numpy(layout, *arrays),
             "peak": peak(),
         },
         repetitions,
@@ -120,7 +118,19 @@ def measure(features: int, repetitions: int = 9) -> list[list[str]]:
     ]
 
 
+def measure_numpy(features: int) -> list[str]:
+    """By itself, after everything else: the threads of numpy's own library spin, and would slow torch's down."""
+    layout = Layout((features, 200, 200, 10))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(CLIENTS * SAMPLES, features)).astype(np.float32)
+    y, start = rng.integers(0, 10, CLIENTS * SAMPLES), initial(layout, 0, torch.float32).numpy()
+    t = interleaved({"numpy": lambda: by_numpy(layout, start, x, y)}, 5)["numpy"]
+    rate = f"{operations(layout) / t.median / 1e9:.0f} GFLOP/s"
+    return [f"{features}", "numpy", f"{t.median * 1e3:.0f} ms ({t.spread})", "", rate, ""]
+
+
 def main() -> None:
     head = ["features", "", "a round (range)", "ratio", "rate", "of peak"]
     title = f"A round of ten clients, {torch.get_num_threads()} threads"
-    show(title, head, [*measure(784), *measure(3072)])
+    rows = [*measure(784), *measure(3072)]
+    show(title, head, [*rows, measure_numpy(784), measure_numpy(3072)])
