@@ -47,6 +47,37 @@ def test_the_first_layer(features, width, batch, own, masked):
         torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-4)
 
 
+@pytest.mark.parametrize("features, width, samples", [(64, 20, 70), (33, 200, 300), (96, 130, 128)])
+def test_the_first_layer_on_the_same_samples_for_all_members(features, width, samples):
+    x = (drawn(400, features) * 40).abs().to(torch.uint8)
+    scale, shift = (drawn(1, features, seed=i) for i in (1, 2))
+    # Weights as they lie in flat vectors of parameters: one member's do not begin where the last one's end.
+    weight = drawn(2, features * width + 7, seed=3)[:, 5:-2].view(2, features, width)
+    bias, rows = drawn(2, width, seed=4), torch.arange(11, 11 + samples, device=DEVICE)
+    out = drawn(2, samples, width)
+    kernels.FirstLayer(x, scale, shift, weight, bias, None).forward(rows.unsqueeze(0), out)
+    plain = torch.relu((x[rows].float() * scale + shift) @ weight + bias.unsqueeze(1))
+    torch.testing.assert_close(out, plain, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device: Triton's interpreter computes in full precision")
+@pytest.mark.parametrize("named, error", [("high", 5e-3), ("medium", 4e-2)])
+def test_less_precision_where_torch_is_told_so(named, error):
+    layout = Layout((64, 32, 16, 10))
+    x, y = (drawn(500, 64) * 40).abs().to(torch.uint8), (torch.arange(500) % 10).to(DEVICE)
+    pool = stack.Samples(x, y, drawn(1, 64, seed=1) / 40, drawn(1, 64, seed=2) / 40)
+    models, lr = drawn(3, layout.parameters, seed=3) * 0.1, torch.full((3,), 0.1, device=DEVICE)
+    rows = torch.randint(0, 500, (5, 3, 32), generator=torch.Generator().manual_seed(6)).to(DEVICE)
+    batches = stack.Batches(rows, torch.full(rows.shape, 1 / 32, device=DEVICE))
+    exact, _ = stack.train(layout, models, None, pool, batches, lr)
+    torch.set_float32_matmul_precision(named)
+    try:
+        rough, _ = stack.train(layout, models, None, pool, batches, lr)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert 0 < float((rough - exact).abs().max()) < error
+
+
 @pytest.mark.parametrize("hidden, samples", [((20, 37), 70), ((5, 200), 33), ((12,), 65)])
 def test_the_rises_of_the_loss(hidden, samples):
     layout = Layout((8, *hidden, 10))

@@ -32,13 +32,15 @@ def allocate(importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor
     >>> [row.nonzero().squeeze(1).tolist() for row in mask]
     [[0, 3, 4], [0, 1, 2, 3, 4]]
     """
+    # On the CPU: a few hundred numbers in a dozen operations, each of which would cost a GPU more than it does there.
+    device, importance = importance.device, importance.double().cpu()
     if not importance.isfinite().all():
         raise FedsacError("importance is not a number: the model's loss on validation data overflows; lower --lr")
-    r = torch.as_tensor(reputation, dtype=torch.float64, device=importance.device)
-    order = importance.double().argsort(stable=True)
+    r = torch.as_tensor(reputation, dtype=torch.float64).cpu()
+    order = importance.argsort(stable=True)
     earned = shares(importance)[order].cumsum(0)
     length = torch.searchsorted(earned, r + TOLERANCE, right=True).clamp_min(1)
     length = torch.where(r == r.max(), len(order), length)
     rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order), device=order.device)
-    return rank < length.unsqueeze(1)
+    rank[order] = torch.arange(len(order))
+    return (rank < length.unsqueeze(1)).to(device)

@@ -12,6 +12,7 @@ from fedsac.errors import FedsacError
 
 FORMAT_VERSION = 1  # of everything in a run folder
 DTYPES = ("float32", "float64")
+PRECISIONS = {"float32": "highest", "tf32": "high", "bf16": "medium"}  # as torch calls them
 
 
 def _option(default: Any, text: str) -> Any:
@@ -48,6 +49,7 @@ class Config:
     device: str = _option("cpu", "cpu, cuda or auto")
     threads: int | None = _option(None, "CPU threads (all cores)")
     dtype: str = _option("float32", "float32 or float64")
+    precision: str | None = _option(None, "of a GPU's products: float32 (default), tf32 or bf16, faster and less exact")
     label: str = _option("label", "label column of your own .csv or .parquet")
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "an option of the method, as NAME=VALUE; may be repeated"}
@@ -78,6 +80,8 @@ class Config:
         self._one_of("contribution_on", ("validation", "test"))
         self._one_of("device", ("cpu", "cuda", "auto"))
         self._one_of("dtype", DTYPES)
+        if self.precision is not None:
+            self._one_of("precision", tuple(PRECISIONS))
         hidden = self.hidden
         if not isinstance(hidden, list | tuple) or not hidden or any(type(n) is not int or n < 1 for n in hidden):
             raise FedsacError(f"hidden must be one or more whole numbers of at least 1, not {hidden!r}")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fedsac import measures, methods, stack
-from fedsac.config import FORMAT_VERSION, Config
+from fedsac.config import FORMAT_VERSION, PRECISIONS, Config
 from fedsac.contribution import Alone, Contributions, standalone
 from fedsac.data.split import Split
 from fedsac.engines.local import Absent, Round, fitting, personalised
@@ -60,6 +60,7 @@ class Running:
     method: Method = field(init=False)
     rewards: Rewards = field(init=False)
     held: list[Layout] = field(init=False)  # the submodel that each client holds now
+    counted: torch.Tensor | None = None  # the masks that `held` was counted from
     settled: tuple[int, State] = field(init=False)  # the last whole round, and the state after it
 
     def begin(self, contributions: Contributions) -> None:
@@ -76,7 +77,9 @@ class Running:
     def earn(self) -> None:
         """Let the method say what everybody holds now."""
         self.rewards = self.method.rewards(self.task, self.state)
-        self.held = self.prepared.layout.submodels(self.rewards.neurons)
+        if self.rewards.neurons is not self.counted:  # most methods give whole models, always
+            self.counted = self.rewards.neurons
+            self.held = self.prepared.layout.submodels(self.counted)
 
     def commit(self, seconds: float) -> None:
         """Make all whole rounds so far final."""
@@ -98,7 +101,7 @@ def play(
 
     Commits are made after every round or, where many runs write a lot, as often as they cost little.
     """
-    with _threads(runs[0].prepared.config):
+    with _machine(runs[0].prepared.config):
         commits = _Commits(runs, _Clock(runs), every_round)
         _measure_contributions(runs, watcher, commits)
         try:
@@ -189,7 +192,9 @@ def _evaluated(runs: Sequence[Running]) -> dict[int, _Scores]:
     found = {}
     models = personalised([(run.prepared.clients, run.rewards, run.round) for run in runs])
     for run, rewards in zip(runs, models, strict=True):
-        layout, neurons = run.prepared.layout, run.rewards.neurons
+        layout = run.prepared.layout
+        whole = len(rewards) > 1 and all(submodel == layout for submodel in run.held)
+        neurons = None if whole else run.rewards.neurons
         test, validation = (
             stack.evaluate(layout, rewards, neurons, samples)[0].tolist()
             for samples in (run.prepared.test, run.prepared.validation)
@@ -308,13 +313,16 @@ class _Clock:
 
 
 @contextmanager
-def _threads(config: Config) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(config.threads or before)
+def _machine(config: Config) -> Iterator[None]:
+    """Threads and precision as the config has them, and afterwards as they were."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    torch.set_num_threads(config.threads or threads)
+    torch.set_float32_matmul_precision(PRECISIONS[config.precision or "float32"])
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
 
 
 def run_together(

@@ -127,6 +127,8 @@ def _settled(config: Config, data: DataSet) -> Config:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise FedsacError("device cuda: this torch sees no CUDA device; use --device cpu")
+    if config.precision not in (None, "float32") and device == "cpu":
+        raise FedsacError(f"precision {config.precision} is a GPU's; leave it out, or use --device cuda")
     named = Path(config.data)
     return config.replace(
         scene=scene or "pow",

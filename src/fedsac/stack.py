@@ -6,6 +6,7 @@ derived by hand: with the learning rate folded into the error at the output, eve
 product `W += activations.T @ delta`, and no graph is built.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -39,11 +40,18 @@ class Batches:
     """Which samples each member takes at each step.
 
     `rows` [steps, S, batch] point into the pool; `weight` [steps, S, batch] is 1/(samples in the batch) where there is
-    a sample and 0 where there is none, so that members may have short batches, or fewer steps than others.
+    a sample and 0 where there is none, so that members may have short batches, or fewer steps than others. Those stand
+    last: `at_work` is how many, from the first on, have a batch at each step (None: all of them).
     """
 
     rows: Tensor
     weight: Tensor
+    at_work: tuple[int, ...] | None = None
+
+    def part(self, start: int, end: int) -> "Batches":
+        """Of some members."""
+        at_work = None if self.at_work is None else tuple(min(max(n - start, 0), end - start) for n in self.at_work)
+        return Batches(self.rows[:, start:end], self.weight[:, start:end], at_work)
 
 
 @torch.no_grad()
@@ -51,7 +59,7 @@ def train(
     layout: Layout, models: Tensor, neurons: Tensor | None, pool: Samples, batches: Batches, lr: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Plain SGD on the cross-entropy, from `models` [S or 1, parameters]: trained models [S, parameters] and the mean
-    loss [S] over the steps.
+    loss [S] over the steps of each.
 
     `neurons` [S, neurons] (boolean) are the ones a member holds: the others neither compute nor learn. `lr` is [S].
     A member whose loss overflows ends as NaN or infinity without touching the others: see `finite`.
@@ -61,8 +69,8 @@ def train(
     # On a CPU a few hundred megabytes at a time are as fast as more; a GPU's memory is cut up by the engine.
     at_once = members if models.is_cuda else max(1, WORK_BYTES // (4 * layout.parameters * models.element_size()))
     for start in range(0, members, at_once):
-        part = slice(start, start + at_once)
-        mine = Batches(batches.rows[:, part], batches.weight[:, part])
+        part = slice(start, min(start + at_once, members))
+        mine = batches.part(part.start, part.stop)
         own = pool if len(pool.scale) == 1 else replace(pool, scale=pool.scale[part], shift=pool.shift[part])
         masks = None if neurons is None else neurons[part]
         losses[part] = _train(
@@ -89,7 +97,19 @@ def _train(
     deltas = [models.new_empty(members, size, b.shape[1]) for _, b in layers]
     losses = models.new_zeros(members)
     first = _first_layer(pool, layers[0], None if masks is None else masks[0], size)
-    for rows, weight in zip(batches.rows, batches.weight, strict=True):
+    whole, own_lr, own_losses = layers, lr, losses
+    at_work = members
+    for step, (rows, weight) in enumerate(zip(batches.rows, batches.weight, strict=True)):
+        if batches.at_work is not None and batches.at_work[step] < at_work:
+            # Some are done: from here on, all there is to do is the others'.
+            at_work = batches.at_work[step]
+            if not at_work:
+                break
+            layers = [(w[:at_work], b[:at_work]) for w, b in layers]
+            active, deltas = [a[:at_work] for a in active], [d[:at_work] for d in deltas]
+            masks = None if masks is None else [m[:at_work] for m in masks]
+            own_lr, own_losses = lr[:at_work], losses[:at_work]
+        rows, weight = rows[:at_work], weight[:at_work]
         y = pool.y[rows].unsqueeze(2)
         first.forward(rows, active[0])
         for i, (w, b) in enumerate(layers[1:-1], start=1):
@@ -99,12 +119,12 @@ def _train(
         w, b = layers[-1]
         delta = deltas[-1]
         torch.log_softmax(torch.bmm(active[-1], w).add_(b.unsqueeze(1)), 2, out=delta)
-        losses -= (delta.gather(2, y).squeeze(2) * weight).sum(1)
+        own_losses -= (delta.gather(2, y).squeeze(2) * weight).sum(1)
 
         # d loss / d logits = p - onehot(y), weighted; times -lr, so that all that follows is the step itself.
         delta.exp_()
         delta.scatter_add_(2, y, delta.new_full((), -1).expand(y.shape))
-        delta *= (weight * -lr.unsqueeze(1)).unsqueeze(2)
+        delta *= (weight * -own_lr.unsqueeze(1)).unsqueeze(2)
         for i in range(len(layers) - 1, 0, -1):
             w, b = layers[i]
             below = torch.bmm(deltas[i], w.mT, out=deltas[i - 1])
@@ -113,20 +133,20 @@ def _train(
             w.baddbmm_(active[i - 1].mT, deltas[i])
             b += deltas[i].sum(1)
         first.update(rows, deltas[0])
-    for (w, b), (trained_w, trained_b) in zip(layout.views(trained), layers, strict=True):
+    for (w, b), (trained_w, trained_b) in zip(layout.views(trained), whole, strict=True):
         w.copy_(trained_w[..., : w.shape[-1]])
         b.copy_(trained_b[..., : b.shape[-1]])
-    return losses / len(batches.rows)
+    return losses / (batches.weight[:, :, 0] > 0).sum(0)
 
 
 class FirstLayer(Protocol):
     """The layer that reads samples, by far the largest: weights and biases are used and updated in place."""
 
     def forward(self, rows: Tensor, out: Tensor) -> None:
-        """What is active [S, batch, width] for the samples of rows [S, batch]."""
+        """What is active [k, batch, width] for the samples of rows [k, batch]: of the first k members."""
 
     def update(self, rows: Tensor, delta: Tensor) -> None:
-        """A step along delta [S, batch, width], for the rows of the last `forward`."""
+        """A step along delta [k, batch, width], for the rows of the last `forward`."""
 
 
 def _first_layer(pool: Samples, layer: tuple[Tensor, Tensor], mask: Tensor | None, size: int) -> FirstLayer:
@@ -148,16 +168,19 @@ class _PlainFirstLayer:
         self._normal = pool.scale.unsqueeze(1), pool.shift.unsqueeze(1)
 
     def forward(self, rows: Tensor, out: Tensor) -> None:
-        torch.index_select(self._pool.x, 0, rows.flatten(), out=self._stored)
-        scale, shift = self._normal
-        self._inputs.copy_(self._stored.view_as(self._inputs)).mul_(scale).add_(shift)
-        torch.bmm(self._inputs, self._weight, out=out).add_(self._bias.unsqueeze(1)).relu_()
+        k = len(rows)
+        inputs, stored = self._inputs[:k], self._stored[: rows.numel()]
+        torch.index_select(self._pool.x, 0, rows.flatten(), out=stored)
+        scale, shift = (normal if len(normal) == 1 else normal[:k] for normal in self._normal)
+        inputs.copy_(stored.view_as(inputs)).mul_(scale).add_(shift)
+        torch.bmm(inputs, self._weight[:k], out=out).add_(self._bias[:k].unsqueeze(1)).relu_()
         if self._mask is not None:
-            out.mul_(self._mask)
+            out.mul_(self._mask[:k])
 
     def update(self, rows: Tensor, delta: Tensor) -> None:
-        self._weight.baddbmm_(self._inputs.mT, delta)
-        self._bias += delta.sum(1)
+        k = len(rows)
+        self._weight[:k].baddbmm_(self._inputs[:k].mT, delta)
+        self._bias[:k] += delta.sum(1)
 
 
 def _workspace(layout: Layout, params: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -222,17 +245,42 @@ def mean_losses(layout: Layout, models: Tensor, samples: Samples, rows: list[np.
 
 def _losses(layout: Layout, model: Tensor, samples: Samples, member: int, rows: np.ndarray) -> Tensor:
     """Cross-entropy of one model [parameters] on each of the rows, normalised as `member` does."""
-    k = member if len(samples.scale) > 1 else 0
+    k = slice(member, member + 1) if len(samples.scale) > 1 else slice(0, 1)
+    scale, shift = samples.scale[k], samples.shift[k]
     layers = layout.views(model)
+    first = _kernel(samples, scale, shift, *(t.unsqueeze(0) for t in layers[0]))
     found = []
     for part in torch.from_numpy(rows).to(model.device).split(_chunk(layout, 1, model)):
-        a = torch.addcmul(samples.shift[k], samples.x[part].to(model.dtype), samples.scale[k])
-        for w, b in layers[:-1]:
+        if first is not None:
+            a = first(part)[0]
+        else:
+            w, b = layers[0]
+            a = torch.addmm(b, torch.addcmul(shift, samples.x[part].to(model.dtype), scale), w).relu_()
+        for w, b in layers[1:-1]:
             a = torch.addmm(b, a, w).relu_()
         w, b = layers[-1]
         logits = torch.addmm(b, a, w)
         found.append(logits.logsumexp(1) - logits.gather(1, samples.y[part].unsqueeze(1)).squeeze(1))
     return torch.cat(found)
+
+
+def _kernel(
+    samples: Samples, scale: Tensor, shift: Tensor, weight: Tensor, bias: Tensor
+) -> Callable[[Tensor], Tensor] | None:
+    """The first layer of models, weights [S, features, width], on rows [n] of the samples: what is active, [S, n,
+    width]. On a GPU a kernel, which reads the samples as they are stored; None where there is none."""
+    if not weight.is_cuda or weight.dtype != torch.float32:
+        return None
+    from fedsac import kernels
+
+    layer = kernels.FirstLayer(samples.x, scale, shift, weight, bias, None)
+
+    def active(rows: Tensor) -> Tensor:
+        out = weight.new_empty(len(weight), len(rows), weight.shape[2])
+        layer.forward(rows.unsqueeze(0), out)
+        return out
+
+    return active
 
 
 def _chunk(layout: Layout, members: int, params: Tensor) -> int:
@@ -249,17 +297,18 @@ def evaluate(layout: Layout, params: Tensor, neurons: Tensor | None, samples: Sa
     far the largest, is then computed once for all of them.
     """
     members = len(params) if neurons is None else max(len(params), len(neurons))
-    folded = fold(layout, params, samples.scale, samples.shift)
-    layers = layout.views(folded)
+    first = _kernel(samples, samples.scale, samples.shift, *layout.views(params)[0])
+    layers = layout.views(params if first else fold(layout, params, samples.scale, samples.shift))
     masks = None if neurons is None else [m.unsqueeze(1).to(params.dtype) for m in layout.by_layer(neurons)]
     right = torch.zeros(members, dtype=torch.int64, device=params.device)
     loss = torch.zeros(members, dtype=torch.float64, device=params.device)
-    chunk = _chunk(layout, members, params)
-    for x, y in zip(samples.x.split(chunk), samples.y.split(chunk), strict=True):
-        a = x.to(params.dtype).expand(len(params), -1, -1)
+    chunk, every = _chunk(layout, members, params), torch.arange(len(samples.y), device=params.device)
+    for x, y, rows in zip(samples.x.split(chunk), samples.y.split(chunk), every.split(chunk), strict=True):
+        a = x.to(params.dtype).expand(len(params), -1, -1) if first is None else first(rows)
         for i, (w, b) in enumerate(layers[:-1]):
             # After the first mask the members differ; until then one model is enough.
-            a = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1)).relu_()
+            if i or first is None:
+                a = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1)).relu_()
             a = a if masks is None else a * masks[i]
         w, b = layers[-1]
         logits = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1))

@@ -1,5 +1,6 @@
 """The local engine: the clients of any number of runs on this machine, trained as stacks."""
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,6 @@ from fedsac.models.neurons import Layout
 from fedsac.rng import stream
 
 SHARE = 0.25  # of a device's memory for the runs that train side by side: two such parts, data, and others' states
-IDLE = 16
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Trained:
 
 
 def train(jobs: Sequence[Job]) -> list[Trained]:
-    """Carry out the jobs, as one stack wherever shape, batch size, steps and pool are the same."""
+    """Carry out the jobs, as one stack wherever shape, batch size and pool are the same."""
     return Begun(jobs).done()
 
 
@@ -75,11 +75,7 @@ class Begun:
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i, job in enumerate(jobs):
             c = job.clients
-            longest = max(job.steps)
-            # Epochs of unequal clients differ from seed to seed: a few idle steps are cheaper than a stack for each.
-            steps = longest if longest == min(job.steps) else -(-longest // IDLE) * IDLE
-            key = (c.layout, c.batch, steps, id(c.pool.x), job.models.dtype, job.neurons is None)
-            groups[key].append(i)
+            groups[c.layout, c.batch, id(c.pool.x), job.models.dtype, job.neurons is None].append(i)
         self._stacks = [(numbers, _Stack([jobs[i] for i in numbers])) for numbers in groups.values()]
 
     def done(self) -> list[Trained]:
@@ -100,19 +96,13 @@ def fitting(runs: Sequence[Clients], itemsize: int, device: torch.device) -> lis
         # Received, in work, trained, and what a method makes of it; activations and batches of a step.
         numbers = 6 * layout.parameters + 3 * clients.batch * sum(layout.sizes)
         needed.append(float(len(clients.names) * numbers * itemsize))
-    budget = _memory(device) * SHARE
-    if device.type == "cuda":
-        # Two parts at least, so that one trains while the server's step of the other is taken.
-        budget = min(budget, max(sum(needed) / 2, max(needed)))
-    parts: list[list[int]] = []
-    used = 0.0
-    for i, size in enumerate(needed):
-        if not parts or used + size > budget:
-            parts.append([])
-            used = 0.0
-        parts[-1].append(i)
-        used += size
-    return parts
+    # On a GPU two parts at least, so that one trains while the server's step of the other is taken.
+    count = max(math.ceil(sum(needed) / (_memory(device) * SHARE)), 2 if device.type == "cuda" else 1)
+    # As equal as they can be: a run belongs to the part in which its middle lies.
+    middles = np.cumsum(needed) - np.array(needed) / 2
+    places = (middles * count / sum(needed)).astype(int)
+    parts = [np.flatnonzero(places == place).tolist() for place in range(count)]
+    return [part for part in parts if part]
 
 
 def _memory(device: torch.device) -> int:
@@ -130,7 +120,15 @@ class _Stack:
         self._jobs, self._sizes = jobs, [len(job.clients.names) for job in jobs]
         device, dtype = jobs[0].models.device, jobs[0].models.dtype
         rates = [torch.full((n,), job.clients.lr, dtype=dtype) for job, n in zip(jobs, self._sizes, strict=True)]
+        # Who has fewer steps stands further back, so that whoever is still at work comes first.
+        steps = torch.tensor([count for job in jobs for count in job.steps])
+        self._order = None if (steps == steps[0]).all() else steps.argsort(descending=True, stable=True).to(device)
         self._given = _batches(jobs, device, dtype), torch.cat(rates).to(device)
+        if self._order is not None:
+            counts = [int((steps > step).sum()) for step in range(int(steps.max()))]
+            drawn, lr = self._given
+            ordered = stack.Batches(drawn.rows[:, self._order], drawn.weight[:, self._order], tuple(counts))
+            self._given = ordered, lr[self._order]
         with _aside(device) as stream:
             self._params, losses = self._train(*self._given)
             # Brought to the CPU once for all jobs: every transfer waits for the device.
@@ -148,8 +146,17 @@ class _Stack:
             masks = [job.neurons for job in jobs if job.neurons is not None]
             neurons = torch.cat(masks) if masks else None
             scale, shift = self._each([p.scale for p in pools]), self._each([p.shift for p in pools])
+        models, scale, shift = (t if len(t) == 1 else self._ordered(t) for t in (models, scale, shift))
         samples = stack.Samples(first.pool.x, first.pool.y, scale, shift)
-        return stack.train(first.layout, models, neurons, samples, batches, lr)
+        neurons = None if neurons is None else self._ordered(neurons)
+        trained, losses = stack.train(first.layout, models, neurons, samples, batches, lr)
+        if self._order is None:
+            return trained, losses
+        back = self._order.argsort()
+        return trained[back], losses[back]
+
+    def _ordered(self, tensor: Tensor) -> Tensor:
+        return tensor if self._order is None else tensor[self._order]
 
     def _each(self, tensors: list[Tensor]) -> Tensor:
         return torch.cat([t.expand(n, *t.shape[1:]) for t, n in zip(tensors, self._sizes, strict=True)])

@@ -113,9 +113,14 @@ class Updates:
     batch_losses: list[Tensor] | None = None
 
     @property
+    def who(self) -> slice | list[int]:
+        """Those who answered, as an index; where that is everyone, one that copies nothing."""
+        return slice(None) if len(self.clients) == len(self.rewards.neurons) else list(self.clients)
+
+    @property
     def neurons(self) -> Tensor:
         """What those who answered held, [k, neurons]."""
-        return self.rewards.neurons[list(self.clients)]
+        return self.rewards.neurons[self.who]
 
 
 class Method(Protocol):

@@ -47,7 +47,7 @@ class CFFL:
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:
             return state
-        who, models = list(updates.clients), state["models"]
+        who, models = updates.who, state["models"]
         r, sizes = state["r"].clone(), torch.ones(len(models), dtype=torch.float64)
         if self.reward_by == "contribution":
             r = self.credit(contribution_shares(task))
@@ -58,10 +58,11 @@ class CFFL:
             r[who] = 0.5 * r[who] + 0.5 * fresh if self.memory else fresh
         r = r / r.sum()
 
-        g = rescaled(differences(updates, models), self.length)
+        learned = differences(updates, models)
+        g = rescaled(learned, self.length)
         total = weighted(sample_shares(task, updates.clients), g)
         new = models + keep(task.layout, total, sizes * r / r.max())
-        new[who] += (updates.params - models[who]) - sizes[who].to(g).unsqueeze(1) * g
+        new[who] += learned - sizes[who].to(g).unsqueeze(1) * g
         if self.reward_by == "own":
             low = (r < 1 / 3 / len(r)).to(models.device)
             new = torch.where(low.unsqueeze(1), models, new)

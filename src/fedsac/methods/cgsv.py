@@ -47,7 +47,7 @@ class CGSV:
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:
             return state
-        who, r = list(updates.clients), state["r"].clone()
+        who, r = updates.who, state["r"].clone()
         g = rescaled(differences(updates, state["models"]), self.length)
         # By data also in a later round, where nobody who answered has a reputation yet.
         weights = r[who] if updates.round and r[who].sum() > 0 else sample_shares(task, updates.clients)

@@ -50,7 +50,7 @@ class FedAVE:
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:
             return state
-        who, rep, k = list(updates.clients), state["rep"].clone(), state["k"].clone()
+        who, rep, k = updates.who, state["rep"].clone(), state["k"].clone()
         if self.reward_by == "own":
             assert updates.batch_losses is not None
             on_v = task.batch_losses(updates.params)

@@ -36,7 +36,7 @@ def sample_shares(task: Task, clients: tuple[int, ...]) -> Tensor:
 
 def differences(updates: Updates, models: Tensor) -> Tensor:
     """What each client that answered has learned: trained - received, [k, parameters]."""
-    return updates.params - models[list(updates.clients)]
+    return updates.params - models[updates.who]
 
 
 def rescaled(update: Tensor, length: float) -> Tensor:

@@ -20,5 +20,5 @@ class Standalone:
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         models = state["models"].clone()
-        models[list(updates.clients)] = updates.params
+        models[updates.who] = updates.params
         return {"models": models}

@@ -1,0 +1,47 @@
+"""Runs in parts that a device holds side by side."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsac.engines import local
+from fedsac.models.neurons import Layout
+from fedsac.stack import Samples
+
+LAYOUT = Layout((8, 4, 3))
+
+
+def clients(n):
+    pool = Samples(torch.zeros(1, 8), torch.zeros(1), torch.ones(1, 8), torch.zeros(1, 8))
+    rows = tuple(np.zeros(1, dtype=int) for _ in range(n))
+    return local.Clients(LAYOUT, tuple(map(str, range(n))), rows, pool, 0.1, 16, 1, 0)
+
+
+def needed(n):
+    """Bytes of one run, counted by hand: six models of 51 numbers and three batches of 16 x 15 for each client."""
+    return n * (6 * 51 + 3 * 16 * 15) * 4
+
+
+@given(st.lists(st.integers(2, 30), min_size=1, max_size=40), st.integers(1, 9))
+def test_every_run_is_in_one_part_in_order_and_parts_are_alike(sizes, wanted):
+    total = sum(map(needed, sizes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "_memory", lambda device: total / wanted / local.SHARE)
+        for device, count in (("cpu", wanted), ("cuda", max(2, wanted))):
+            parts = local.fitting([clients(n) for n in sizes], 4, torch.device(device))
+            assert [i for part in parts for i in part] == list(range(len(sizes)))
+            assert len(parts) <= count + 1
+            # No part is larger than an equal share by more than one run.
+            largest = max(sum(needed(sizes[i]) for i in part) for part in parts)
+            assert largest <= total / count + needed(max(sizes))
+
+
+def test_an_odd_number_of_runs_makes_two_parts_on_a_gpu():
+    parts = local.fitting([clients(10)] * 165, 4, torch.device("cpu"))
+    assert [len(part) for part in parts] == [165]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "_memory", lambda device: 1 << 40)
+        parts = local.fitting([clients(10)] * 165, 4, torch.device("cuda"))
+    assert sorted(map(len, parts)) == [82, 83]
