@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow browser lint format bench clean
+.PHONY: help setup run test test-slow browser lint format bench bench-gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -48,6 +48,10 @@ format: $(READY) ## let ruff mend what it can
 
 bench: $(READY) ## speed against one-by-one training and against this machine's limit (minutes)
 	$(BIN)/python -m benchmarks
+
+# Nothing is installed: a GPU's machine brings its own torch. With CIFAR-10 at hand (FEDSAC_DATA) precisions are tried on it.
+bench-gpu: ## the same on a CUDA device, with the python named: make bench-gpu PYTHON=...
+	PYTHONPATH=src $(PYTHON) -m benchmarks.gpu
 
 clean: ## remove what make made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist test-artefacts
