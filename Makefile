@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow browser lint format bench clean
+.PHONY: help setup run test test-slow browser lint format bench bench-peers clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -49,5 +49,8 @@ format: $(READY) ## let ruff mend what it can
 bench: $(READY) ## speed against one-by-one training and against this machine's limit (minutes)
 	$(BIN)/python -m benchmarks
 
+bench-peers: $(READY) ## a round of FedAvg against Flower, FLGo and pfl, which it installs below .bench (a quarter of an hour)
+	$(BIN)/python -m benchmarks peers
+
 clean: ## remove what make made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist test-artefacts
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist test-artefacts .bench
