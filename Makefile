@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow browser lint format bench bench-gpu clean
+.PHONY: help setup run test test-slow browser lint format bench bench-peers bench-gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -53,5 +53,8 @@ bench: $(READY) ## speed against one-by-one training and against this machine's 
 bench-gpu: ## the same on a CUDA device, with the python named: make bench-gpu PYTHON=...
 	PYTHONPATH=src $(PYTHON) -m benchmarks.gpu
 
+bench-peers: $(READY) ## a round of FedAvg against Flower, FLGo and pfl, which it installs below .bench (a quarter of an hour)
+	$(BIN)/python -m benchmarks peers
+
 clean: ## remove what make made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist test-artefacts
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist test-artefacts .bench

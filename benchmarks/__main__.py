@@ -1,8 +1,9 @@
-"""Run the benchmarks named (all of them by default) and print a table each."""
+"""Run the benchmarks named and print a table each; by default all but `peers`, which installs other libraries."""
 
 import sys
 
 from benchmarks import estimates, growth, importance, rounds, training
+from benchmarks.peers import compare
 
 BENCHMARKS = {
     "training": training.main,
@@ -10,11 +11,12 @@ BENCHMARKS = {
     "rounds": rounds.main,
     "estimates": estimates.main,
     "growth": growth.main,
+    "peers": compare.main,
 }
 
 
 def main() -> None:
-    names = sys.argv[1:] or list(BENCHMARKS)
+    names = sys.argv[1:] or [name for name in BENCHMARKS if name != "peers"]
     for name in names:
         if name not in BENCHMARKS:
             sys.exit(f"no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")

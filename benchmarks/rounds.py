@@ -15,18 +15,27 @@ from fedsac.prepare import prepare
 CLIENTS, SAMPLES, VALIDATION, FEATURES = 10, 2000, 5000, 3072
 
 
-def made_up() -> Split:
+def made_up(features: int = FEATURES) -> Split:
     """Images that can be learned a little: a pattern for each class, and noise."""
     draw, total = np.random.default_rng(0), CLIENTS * SAMPLES + VALIDATION
     y = np.arange(total) % 10
-    patterns = draw.integers(0, 256, (10, FEATURES))
-    x = (patterns[y] // 4 + draw.integers(0, 192, (total, FEATURES))).astype(np.uint8)
-    data = DataSet("made up", x, y, tuple(map(str, range(10))), np.zeros(FEATURES, dtype=np.int64), 255.0)
+    patterns = draw.integers(0, 256, (10, features))
+    x = (patterns[y] // 4 + draw.integers(0, 192, (total, features))).astype(np.uint8)
+    data = DataSet("made up", x, y, tuple(map(str, range(10))), np.zeros(features, dtype=np.int64), 255.0)
     rows = tuple(np.split(np.arange(CLIENTS * SAMPLES), CLIENTS))
     validation = np.arange(CLIENTS * SAMPLES, total)
-    normal = np.full(FEATURES, 0.5), np.full(FEATURES, 0.25)
+    normal = np.full(features, 0.5), np.full(features, 0.25)
     names = tuple(f"client-{i:02d}" for i in range(CLIENTS))
     return Split(data, "iid", names, rows, validation, x[validation], y[validation], *normal)
+
+
+def begun(method: str, dealt: Split) -> federation.Running:
+    """A run whose contributions are as the paper's scenes have them: reputations from 34 to 100, submodels to match."""
+    contributions = tuple(0.30 + 0.012 * i for i in range(CLIENTS))
+    config = Config(method=method, beta=10, local_steps=62, rounds=10_000)
+    run = federation.Running(prepare([config], [dealt])[0])
+    run.begin(Contributions(contributions, contributions))
+    return run
 
 
 def one_round(run: federation.Running) -> None:
@@ -37,13 +46,8 @@ def one_round(run: federation.Running) -> None:
 
 
 def main() -> None:
-    dealt, runs = made_up(), {}
-    # Contributions as the paper's scenes have them: reputations from 34 to 100, and submodels to match.
-    contributions = tuple(0.30 + 0.012 * i for i in range(CLIENTS))
-    for method in ("fedavg", "fedsac"):
-        config = Config(method=method, beta=10, local_steps=62, rounds=10_000)
-        runs[method] = federation.Running(prepare([config], [dealt])[0])
-        runs[method].begin(Contributions(contributions, contributions))
+    dealt = made_up()
+    runs = {method: begun(method, dealt) for method in ("fedavg", "fedsac")}
     times = interleaved({name: lambda run=run: one_round(run) for name, run in runs.items()}, repetitions=9)
     rows = [
         [name, f"{t.median * 1e3:.0f} ms ({t.spread})", f"{t.median / times['fedavg'].median:.2f}x"]

@@ -50,6 +50,17 @@ def peak() -> Callable[[], object]:
 
 PEAK_OPERATIONS = 2 * PEAK_SIZE**3
 
+MEMORY_SIZE = 2**25  # numbers of 4 bytes: four times what a large cache holds
+
+
+def memory() -> Callable[[], object]:
+    """a = b + 2 c over arrays that no cache holds: `MEMORY_BYTES` over its time is the memory's bandwidth."""
+    a, b, c = (torch.ones(MEMORY_SIZE) for _ in range(3))
+    return lambda: torch.add(b, c, alpha=2, out=a)
+
+
+MEMORY_BYTES = 3 * 4 * MEMORY_SIZE  # two arrays read, one written; that a cache may read the third first is not counted
+
 
 def show(title: str, head: list[str], rows: list[list[str]]) -> None:
     table = Table(title=title)

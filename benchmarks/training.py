@@ -1,5 +1,5 @@
 """One round of ten clients, in one run and in turn: the stack, torch modules with a DataLoader one by one, torch.func's
-vmap, numpy, and the machine's peak.
+vmap, numpy, the machine's peak and its memory.
 
 10 clients x 2000 samples, batch 32, one epoch (62 steps, the incomplete batch dropped), features-200-200-10.
 """
@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.timing import PEAK_OPERATIONS, interleaved, peak, show
+from benchmarks.timing import MEMORY_BYTES, PEAK_OPERATIONS, interleaved, memory, peak, show
+from benchmarks.work import BATCH, CLIENTS, LR, SAMPLES, SCALE, SHIFT, STEPS, stored
 from fedsac.engines.local import Clients, train_round
 from fedsac.methods.base import Rewards
 from fedsac.models.network import Network, initial
 from fedsac.models.neurons import Layout
 from fedsac.stack import Samples
-
-CLIENTS, SAMPLES, BATCH, STEPS, LR = 10, 2000, 32, 62, 0.05
 
 
 def operations(layout: Layout) -> int:
@@ -78,15 +77,13 @@ def by_numpy(layout: Layout, start: np.ndarray, x: np.ndarray, y: np.ndarray) ->
 
 def measure(features: int, repetitions: int = 9) -> list[list[str]]:
     layout = Layout((features, 200, 200, 10))
-    rng = np.random.default_rng(0)
-    stored = torch.from_numpy(rng.integers(0, 256, (CLIENTS * SAMPLES, features), dtype=np.uint8))
-    y = torch.from_numpy(rng.integers(0, 10, CLIENTS * SAMPLES))
-    scale, shift = torch.full((1, features), 1 / 64), torch.full((1, features), -2.0)
+    x, y = stored(features)
+    scale, shift = torch.full((1, features), SCALE), torch.full((1, features), SHIFT)
     clients = Clients(
         layout=layout,
         names=tuple(f"client-{i}" for i in range(CLIENTS)),
         rows=tuple(np.split(np.arange(CLIENTS * SAMPLES), CLIENTS)),
-        pool=Samples(stored, y, scale, shift),
+        pool=Samples(x, y, scale, shift),
         lr=LR,
         batch=BATCH,
         local_steps=STEPS,
@@ -94,18 +91,23 @@ def measure(features: int, repetitions: int = 9) -> list[list[str]]:
     )
     start = initial(layout, 0, torch.float32)
     rewards = Rewards(start.unsqueeze(0), torch.ones(CLIENTS, layout.neurons, dtype=torch.bool))
-    normalised = stored * scale + shift
+    normalised = x * scale + shift
     times = interleaved(
         {
             "the stack": lambda: train_round([(clients, rewards, 0)], lambda round, name: False),
             "nn.Module + DataLoader": lambda: one_by_one(layout, start, normalised, y),
             "torch.func.vmap": lambda: vmapped(layout, start, normalised, y),
             "peak": peak(),
+            "memory": memory(),
         },
         repetitions,
     )
-    possible = PEAK_OPERATIONS / times.pop("peak").median
-    return [
+    possible, bandwidth = PEAK_OPERATIONS / times.pop("peak").median, MEMORY_BYTES / times.pop("memory").median
+    limits = [
+        [f"{features}", "matrix product", "", "", f"{possible / 1e9:.0f} GFLOP/s", "100%"],
+        [f"{features}", "memory", "", "", f"{bandwidth / 1e9:.1f} GB/s", ""],
+    ]
+    rows = [
         [
             f"{features}",
             name,
@@ -116,6 +118,7 @@ def measure(features: int, repetitions: int = 9) -> list[list[str]]:
         ]
         for name, t in times.items()
     ]
+    return rows + limits
 
 
 def measure_numpy(features: int) -> list[str]:

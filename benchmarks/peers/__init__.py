@@ -1,0 +1,1 @@
+"""Other libraries' FedAvg, each in an environment of its own: `python -m benchmarks peers`."""
