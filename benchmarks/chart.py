@@ -1,17 +1,19 @@
-"""Draw docs/results/speed.svg from what `python -m benchmarks peers` measured: `python -m benchmarks.chart [FILE]`.
-
-The file (.bench/speed.json by default) is kept beside the picture, so that it can be drawn again.
+"""Draw docs/results/speed.svg and growth.svg from what the benchmarks `peers` and `growth` measured last:
+`python -m benchmarks.chart`. The measured numbers are kept beside the pictures, so that they can be drawn again.
 """
 
 import json
-import shutil
+import math
 import statistics
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.compare import OURS, WRITTEN
+from benchmarks import growth
+from benchmarks.peers import compare
+from benchmarks.peers.compare import OURS
 from fedsac.report.axes import tick_texts, ticks
+from fedsac.report.charts import Series, lines
 from fedsac.report.drawing import svg
 from fedsac.report.shapes import Area, Drawing, Line, Text, box, text_width
 
@@ -74,12 +76,33 @@ def _spoken(panel: list[dict[str, Any]]) -> str:
     return ", ".join(f"{row['name']} {statistics.median(row['seconds']):.2f} s" for row in panel)
 
 
+def curves(rows: list[dict[str, Any]]) -> Drawing:
+    """Time against size, both as powers of ten: a cost that grows as its work does rises by one for every one."""
+    names = dict.fromkeys(row["what"] for row in rows)
+    series = [
+        Series(
+            name,
+            tuple((math.log10(row["number"]), math.log10(row["seconds"])) for row in rows if row["what"] == name),
+        )
+        for name in names
+    ]
+    return lines("How time grows", series, "log10 of the number", "log10 of the seconds", direct=False)
+
+
+def draw(name: str, source: Path, drawing: Callable[[list[dict[str, Any]]], Drawing]) -> None:
+    kept = RESULTS / f"{name}.json"
+    if source.exists():
+        kept.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    if not kept.exists():
+        print(f"{name}: nothing has been measured yet")
+        return
+    (RESULTS / f"{name}.svg").write_text(svg(drawing(json.loads(kept.read_text(encoding="utf-8")))), encoding="utf-8")
+    print(f"Drawn to {RESULTS / f'{name}.svg'}")
+
+
 def main() -> None:
-    source = Path(sys.argv[1]) if len(sys.argv) > 1 else WRITTEN
-    (RESULTS / "speed.svg").write_text(svg(drawn(json.loads(source.read_text()))), encoding="utf-8")
-    if source.resolve() != RESULTS / "speed.json":
-        shutil.copyfile(source, RESULTS / "speed.json")
-    print(f"Drawn to {RESULTS / 'speed.svg'}")
+    draw("speed", compare.WRITTEN, drawn)
+    draw("growth", growth.WRITTEN, curves)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """How time and memory grow: with clients, neurons, validation samples and rounds.
 
-Each case runs in a process of its own, so that its peak memory is its own."""
+Each case runs in a process of its own, so that its peak memory is its own. What was measured is written to
+.bench/growth.json, from which `python -m benchmarks.chart` draws curves."""
 
 import json
 import resource
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -87,9 +89,11 @@ def _importance(sizes: tuple[int, ...], samples: int, exact: bool) -> float:
     return time.perf_counter() - start
 
 
+WRITTEN = Path(__file__).resolve().parents[1] / ".bench" / "growth.json"
+
 CASES: dict[str, tuple[Callable[[int], float], tuple[int, ...], str]] = {
-    "clients": (clients, (10, 100, 1000), "a round"),
-    "small_clients": (small_clients, (100, 1000, 10_000), "a round"),
+    "clients": (clients, (10, 100, 1000), "a round, by clients"),
+    "small_clients": (small_clients, (100, 1000, 10_000), "a round, by small clients"),
     "neurons": (neurons, (400, 4000, 20_000, 100_000), "exact importance, one hidden layer"),
     "two_layers": (two_layers, (400, 1000, 2000, 4000), "exact importance, two hidden layers"),
     "neurons_first_order": (neurons_first_order, (400, 4000, 20_000, 100_000), "first-order importance"),
@@ -107,7 +111,7 @@ def measured(name: str, number: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    rows = []
+    rows, found = [], []
     for name, (_, numbers, what) in CASES.items():
         before = None
         for number in numbers:
@@ -115,6 +119,9 @@ def main() -> None:
             growth = "" if before is None else f"{seconds / before[1]:.1f}x for {number / before[0]:g}x"
             rows.append([what, f"{number:,}", f"{seconds * 1e3:.0f} ms", growth, f"{megabytes:.0f} MB"])
             before = number, seconds
+            found.append({"what": what, "case": name, "number": number, "seconds": seconds, "megabytes": megabytes})
+    WRITTEN.parent.mkdir(exist_ok=True)
+    WRITTEN.write_text(json.dumps(found, indent=1) + "\n")
     show("Growth", ["what", "number", "time", "growth", "peak memory"], rows)
 
 

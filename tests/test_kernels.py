@@ -22,29 +22,33 @@ def drawn(*shape, seed=0):
 
 
 @pytest.mark.parametrize(
-    "features, width, batch, own", [(70, 20, 16, True), (33, 200, 32, False), (129, 130, 64, True)]
+    "sizes, batch, own", [((70, 20, 18, 10), 16, True), ((33, 200, 40), 32, False), ((129, 130, 7, 30, 3), 64, True)]
 )
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_first_layer(features, width, batch, own, masked):
-    members = 3
-    x = (drawn(50, features) * 40).abs().to(torch.uint8)
-    scale, shift = (drawn(members if own else 1, features, seed=i) for i in (1, 2))
-    weight, bias = drawn(members, features, width, seed=3), drawn(members, width, seed=4)
-    mask = (drawn(members, 1, width, seed=5) > 0).float() if masked else None
-    rows = torch.randint(0, 50, (members, batch), generator=torch.Generator().manual_seed(6)).to(DEVICE)
-    delta = drawn(members, batch, width, seed=7)
+def test_local_steps(sizes, batch, own, masked):
+    members, layout, rng = 3, Layout(sizes), torch.Generator().manual_seed(6)
+    x, y = (drawn(50, sizes[0]) * 40).abs().to(torch.uint8), (torch.arange(50) % sizes[-1]).to(DEVICE)
+    scale, shift = (drawn(members if own else 1, sizes[0], seed=i) / 40 for i in (1, 2))
+    pool = stack.Samples(x, y, scale, shift)
+    params = drawn(members, layout.parameters, seed=3) * 0.2
+    masks = [(drawn(members, 1, w, seed=5) > -0.5).float() for w in sizes[1:-1]] if masked else None
+    rows = torch.randint(0, 50, (4, members, batch), generator=rng).to(DEVICE)
+    weight = (torch.rand(4, members, batch, generator=rng) / batch).to(DEVICE)
+    lr = torch.tensor([0.1, 0.2, 0.05], device=DEVICE)
     found = []
-    for make in (
-        lambda *wb: kernels.FirstLayer(x, scale, shift, *wb, mask),
-        lambda *wb: stack._PlainFirstLayer(stack.Samples(x, x, scale, shift), *wb, mask, batch),
-    ):
-        w, b, out = weight.clone(), bias.clone(), drawn(members, batch, width)
-        layer = make(w, b)
-        layer.forward(rows, out)
-        layer.update(rows, delta)
-        found.append((out, w, b))
+    for kind in ("kernels", "plain"):
+        layers = stack._workspace(layout, params)
+        if kind == "kernels":
+            steps = kernels.Steps(x, y, (scale, shift), layers, masks, (rows, weight), lr)
+        else:
+            steps = stack.PlainSteps(pool, layers, masks, stack.Batches(rows, weight), lr)
+        for i, k in enumerate((3, 3, 2, 1)):  # members that are done leave
+            steps.take(i, k)
+        found.append([steps.losses(), *(t for layer in layers for t in layer)])
     for ours, plain in zip(*found, strict=True):
-        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-4)
+        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=1e-4)
+    for w, start in zip(found[0][1::2], stack._workspace(layout, params), strict=True):
+        assert (w - start[0]).abs().max() > 1e-3  # it learned something to compare
 
 
 @pytest.mark.parametrize("features, width, samples", [(64, 20, 70), (33, 200, 300), (96, 130, 128)])
@@ -55,7 +59,7 @@ def test_the_first_layer_on_the_same_samples_for_all_members(features, width, sa
     weight = drawn(2, features * width + 7, seed=3)[:, 5:-2].view(2, features, width)
     bias, rows = drawn(2, width, seed=4), torch.arange(11, 11 + samples, device=DEVICE)
     out = drawn(2, samples, width)
-    kernels.FirstLayer(x, scale, shift, weight, bias, None).forward(rows.unsqueeze(0), out)
+    kernels.Layer(x, weight, bias, normal=(scale, shift)).forward(rows.unsqueeze(0), out)
     plain = torch.relu((x[rows].float() * scale + shift) @ weight + bias.unsqueeze(1))
     torch.testing.assert_close(out, plain, rtol=2e-5, atol=2e-4)
 

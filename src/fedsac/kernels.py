@@ -42,16 +42,19 @@ def _dot(a, b, total, precision: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _inputs(x, scale, shift, row, k, features: tl.constexpr, deep: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Some features [batch, deep] of samples of the pool, normalised as a member does."""
+def _inputs(x, scale, shift, row, k, features: tl.constexpr, deep: tl.constexpr, normal: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Some features [batch, deep] of samples, where they are stored ones, normalised as a member does."""
     if features % deep == 0:
-        value = tl.load(x + row[:, None] * features + k[None, :])
-        factor, offset = tl.load(scale + k), tl.load(shift + k)
+        value = tl.load(x + row[:, None] * features + k[None, :]).to(tl.float32)
+        if normal:
+            value = value * tl.load(scale + k)[None, :] + tl.load(shift + k)[None, :]
     else:
         there = k < features
-        value = tl.load(x + row[:, None] * features + k[None, :], mask=there[None, :], other=0)
-        factor, offset = tl.load(scale + k, mask=there, other=0.0), tl.load(shift + k, mask=there, other=0.0)
-    return value.to(tl.float32) * factor[None, :] + offset[None, :]
+        value = tl.load(x + row[:, None] * features + k[None, :], mask=there[None, :], other=0).to(tl.float32)
+        if normal:
+            factor, offset = tl.load(scale + k, mask=there, other=0.0), tl.load(shift + k, mask=there, other=0.0)
+            value = value * factor[None, :] + offset[None, :]
+    return value
 
 
 @triton.jit
@@ -64,10 +67,10 @@ def _there(k, n, features: tl.constexpr, width: tl.constexpr, deep: tl.constexpr
 
 
 @triton.jit
-def _first_layer(  # type: ignore[no-untyped-def]
+def _forward(  # type: ignore[no-untyped-def]
     x, rows, scale, shift, weight, bias, mask, out, stride, samples, next_rows, features: tl.constexpr,
-    width: tl.constexpr, masked: tl.constexpr, block: tl.constexpr, across: tl.constexpr, deep: tl.constexpr,
-    precision: tl.constexpr,
+    width: tl.constexpr, normal: tl.constexpr, relu: tl.constexpr, masked: tl.constexpr, block: tl.constexpr,
+    across: tl.constexpr, deep: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """out = relu(inputs @ weight + bias), masked: one member's, for some samples and some of the layer's neurons.
 
@@ -82,11 +85,13 @@ def _first_layer(  # type: ignore[no-untyped-def]
     total = tl.zeros((across, block), dtype=tl.float32)
     for start in tl.range(0, features, deep, num_stages=3):
         k = start + tl.arange(0, deep)
-        value = _inputs(x, scale + member * stride, shift + member * stride, row, k, features, deep)
+        value = _inputs(x, scale + member * stride, shift + member * stride, row, k, features, deep, normal)
         there = _there(k[None, :], n[:, None], features, width, deep)
         w = tl.load(own + k[None, :] * width + n[:, None], mask=there, other=0.0)
         total = _dot(w, tl.trans(value), total, precision)
-    total = tl.maximum(total + tl.load(bias + member * width + n, mask=n < width, other=0.0)[:, None], 0.0)
+    total += tl.load(bias + member * width + n, mask=n < width, other=0.0)[:, None]
+    if relu:
+        total = tl.maximum(total, 0.0)
     if masked:
         total *= tl.load(mask + member * width + n, mask=n < width, other=0.0)[:, None]
     inside = (n < width)[:, None] & (b < samples)[None, :]
@@ -94,69 +99,159 @@ def _first_layer(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _first_update(  # type: ignore[no-untyped-def]
-    x, rows, scale, shift, delta, weight, stride, features: tl.constexpr, width: tl.constexpr,
-    batch: tl.constexpr, across: tl.constexpr, deep: tl.constexpr, precision: tl.constexpr,
+def _update(  # type: ignore[no-untyped-def]
+    x, rows, scale, shift, delta, weight, bias, stride, features: tl.constexpr, width: tl.constexpr,
+    normal: tl.constexpr, batch: tl.constexpr, across: tl.constexpr, deep: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """weight += inputs.T @ delta: one member's, for some of the layer's neurons. A loop over the features, so that the
-    next weights are on their way while these are updated: twice as fast as a program for each block of them."""
+    """weight += inputs.T @ delta, bias += delta's sum: one member's, for some of the layer's neurons. A loop over the
+    features, so that the next weights are on their way while these are updated: twice as fast as a program for each
+    block of them."""
     member = tl.program_id(0).to(tl.int64)
     b = tl.arange(0, batch)
     n = tl.program_id(1) * across + tl.arange(0, across)
     row = tl.load(rows + member * batch + b)
     step = tl.load(delta + (member * batch + b)[:, None] * width + n[None, :], mask=(n < width)[None, :], other=0.0)
+    old_bias = tl.load(bias + member * width + n, mask=n < width, other=0.0)
+    tl.store(bias + member * width + n, old_bias + tl.sum(step, 0), mask=n < width)
     own = weight + member * features * width
     for start in tl.range(0, features, deep, num_stages=2):
         k = start + tl.arange(0, deep)
         place, there = own + k[:, None] * width + n[None, :], _there(k[:, None], n[None, :], features, width, deep)
         old = tl.load(place, mask=there, other=0.0)
-        value = _inputs(x, scale + member * stride, shift + member * stride, row, k, features, deep)
+        value = _inputs(x, scale + member * stride, shift + member * stride, row, k, features, deep, normal)
         tl.store(place, _dot(tl.trans(value), step, old, precision), mask=there)
 
 
-class FirstLayer:
-    """The first layer of every member of a stack, by far the largest: it reads its samples from the pool itself.
+class Layer:
+    """One layer of every member of a stack. It reads its inputs, rows of `x`, where they lie: the first and by far
+    largest layer from the pool, normalised with `normal`, a scale and a shift [S or 1, features] each.
 
     `weight` [S, features, width] and `bias` [S, width] are used and updated in place; `mask` [S, 1, width] or None.
     """
 
     def __init__(
-        self, x: Tensor, scale: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        mask: Tensor | None = None,
+        *,
+        normal: tuple[Tensor, Tensor] | None = None,
+        relu: bool = True,
     ) -> None:
-        self._pool = x, scale.contiguous(), shift.contiguous()
-        self._weight, self._bias = weight.contiguous(), bias.contiguous()
+        self._x, self._weight, self._bias = x, weight.contiguous(), bias.contiguous()
         self._mask = None if mask is None else mask.contiguous()
+        self._normal = None if normal is None else tuple(t.contiguous() for t in normal)
+        self._relu = relu
         _, self._features, self._width = weight.shape
-        self._stride = self._features if len(scale) > 1 else 0
+        self._stride = self._features if normal is not None and len(normal[0]) > 1 else 0
         self._across = min(128, max(16, triton.next_power_of_2(self._width)))
         self._blocks = triton.cdiv(self._width, self._across)
 
-    @staticmethod
-    def fits(models: Tensor, batch: int) -> bool:
-        return models.is_cuda and models.dtype == torch.float32 and batch in BATCHES
-
     def forward(self, rows: Tensor, out: Tensor) -> None:
-        """out [k, n, width] = relu(x[rows] normalised @ weight + bias) * mask, for the first k members: rows [k, n], or
-        [1, n] for all of them."""
-        x, scale, shift = self._pool
+        """out [k, n, width] = relu(inputs @ weight + bias) * mask, for the first k members: rows [k, n] of x, or [1, n]
+        for all of them."""
+        scale, shift = self._normal or (self._bias, self._bias)
         samples = rows.shape[1]
         block = samples if samples in BATCHES else BATCHES[-1]
-        _first_layer[(len(out), self._blocks, triton.cdiv(samples, block))](
-            x, rows, scale, shift, self._weight, self._bias, self._bias if self._mask is None else self._mask, out,
-            self._stride, samples, samples if len(rows) > 1 else 0, features=self._features, width=self._width,
-            masked=self._mask is not None, block=block, across=self._across, deep=32, precision=_precision(),
-            num_warps=4 if block < 128 else 8,
+        _forward[(len(out), self._blocks, triton.cdiv(samples, block))](
+            self._x, rows, scale, shift, self._weight, self._bias, self._bias if self._mask is None else self._mask,
+            out, self._stride, samples, samples if len(rows) > 1 else 0, features=self._features, width=self._width,
+            normal=self._normal is not None, relu=self._relu, masked=self._mask is not None, block=block,
+            across=self._across, deep=32, precision=_precision(), num_warps=4 if block < 128 else 8,
         )  # fmt: skip
 
     def update(self, rows: Tensor, delta: Tensor) -> None:
-        """weight += (x[rows] normalised).T @ delta, bias += delta's sum, for the first k members: rows [k, batch],
-        delta [k, batch, width]. Never for weights that were not contiguous, of which this holds a copy."""
-        x, scale, shift = self._pool
-        _first_update[(len(delta), self._blocks)](
-            x, rows, scale, shift, delta, self._weight, self._stride, features=self._features, width=self._width,
-            batch=rows.shape[1], across=self._across, deep=64, precision=_precision(), num_warps=4,
+        """weight += inputs.T @ delta, bias += delta's sum, for the first k members: rows [k, batch] of x, delta [k,
+        batch, width]. Never for weights that were not contiguous, of which this holds a copy."""
+        scale, shift = self._normal or (self._bias, self._bias)
+        _update[(len(delta), self._blocks)](
+            self._x, rows, scale, shift, delta, self._weight, self._bias, self._stride, features=self._features,
+            width=self._width, normal=self._normal is not None, batch=rows.shape[1], across=self._across, deep=64,
+            precision=_precision(), num_warps=4,
         )  # fmt: skip
-        self._bias[: len(delta)] += delta.sum(1)
+
+
+@triton.jit
+def _errors(  # type: ignore[no-untyped-def]
+    logits, y, rows, weight, lr, losses, batch: tl.constexpr, classes: tl.constexpr, block: tl.constexpr
+):
+    """Logits become the step of one member at the output, (p - onehot(y)) * weight * -lr; its loss is added up."""
+    member = tl.program_id(0).to(tl.int64)
+    b, c = tl.arange(0, batch), tl.arange(0, block)
+    place = logits + (member * batch + b)[:, None] * classes + c[None, :]
+    value = tl.load(place, mask=(c < classes)[None, :], other=float("-inf"))
+    label = tl.load(y + tl.load(rows + member * batch + b))
+    w = tl.load(weight + member * batch + b)
+    highest = tl.max(value, 1)
+    power = tl.exp(value - highest[:, None])
+    total = tl.sum(power, 1)
+    hit = c[None, :] == label[:, None]
+    picked = tl.sum(tl.where(hit, value, 0.0), 1)
+    loss = tl.sum((tl.log(total) + highest - picked) * w, 0)
+    tl.store(losses + member, tl.load(losses + member) + loss)
+    error = (power / total[:, None] - tl.where(hit, 1.0, 0.0)) * (w * -tl.load(lr + member))[:, None]
+    tl.store(place, error, mask=(c < classes)[None, :])
+
+
+class Steps:
+    """The local steps of a stack: a dozen kernels each, whatever the number of members. See `stack.PlainSteps`."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        normal: tuple[Tensor, Tensor],
+        layers: list[tuple[Tensor, Tensor]],
+        masks: list[Tensor] | None,
+        drawn: tuple[Tensor, Tensor],
+        lr: Tensor,
+    ) -> None:
+        first = layers[0][0]
+        self._rows, self._weight = drawn
+        _, members, size = self._rows.shape
+        self._lr, self._losses = lr, first.new_zeros(members)
+        self._y, self._weights = y, [w for w, _ in layers]
+        self._active = [first.new_empty(members, size, b.shape[1]) for _, b in layers[:-1]]
+        self._deltas = [first.new_empty(members, size, b.shape[1]) for _, b in layers]
+        self._own = torch.arange(members * size, device=first.device).view(members, size)  # rows of activations
+        sources = [x, *(a.flatten(0, 1) for a in self._active)]
+        self._layers = [
+            Layer(
+                source,
+                w,
+                b,
+                masks[i] if masks is not None and i < len(masks) else None,
+                normal=None if i else normal,
+                relu=i < len(layers) - 1,
+            )
+            for i, (source, (w, b)) in enumerate(zip(sources, layers, strict=True))
+        ]
+
+    @staticmethod
+    def fit(models: Tensor, batch: int) -> bool:
+        return models.is_cuda and models.dtype == torch.float32 and batch in BATCHES
+
+    def take(self, i: int, k: int) -> None:
+        rows = self._rows[i, :k]
+        inputs = [rows, *([self._own[:k]] * len(self._active))]
+        active, deltas = [a[:k] for a in self._active], [d[:k] for d in self._deltas]
+        for layer, source, out in zip(self._layers, inputs, [*active, deltas[-1]], strict=True):
+            layer.forward(source, out)
+        classes = deltas[-1].shape[2]
+        _errors[(k,)](
+            deltas[-1], self._y, rows, self._weight[i], self._lr, self._losses, batch=rows.shape[1], classes=classes,
+            block=triton.next_power_of_2(classes), num_warps=1,
+        )  # fmt: skip
+        for j in range(len(deltas) - 1, -1, -1):
+            if j:
+                below = torch.bmm(deltas[j], self._weights[j][:k].mT, out=deltas[j - 1])
+                # A masked or silent neuron has a = 0: nothing flows back through it.
+                torch.ops.aten.threshold_backward.grad_input(below, active[j - 1], 0, grad_input=below)
+            self._layers[j].update(inputs[j], deltas[j])
+
+    def losses(self) -> Tensor:
+        return self._losses
 
 
 @triton.jit

@@ -89,98 +89,110 @@ def _train(
     trained: Tensor,
 ) -> Tensor:
     """Train some members into `trained`; their mean losses."""
-    members, size = batches.rows.shape[1:]
+    members = batches.rows.shape[1]
     layers = _workspace(layout, models.expand(members, -1))
     masks = None if neurons is None else [m.unsqueeze(1).to(models.dtype) for m in layout.by_layer(neurons)]
-    # Memory is taken once: fresh pages for every step's tensors would cost a tenth of the time.
-    active = [models.new_empty(members, size, b.shape[1]) for _, b in layers[:-1]]
-    deltas = [models.new_empty(members, size, b.shape[1]) for _, b in layers]
-    losses = models.new_zeros(members)
-    first = _first_layer(pool, layers[0], None if masks is None else masks[0], size)
-    whole, own_lr, own_losses = layers, lr, losses
-    at_work = members
-    for step, (rows, weight) in enumerate(zip(batches.rows, batches.weight, strict=True)):
-        if batches.at_work is not None and batches.at_work[step] < at_work:
-            # Some are done: from here on, all there is to do is the others'.
-            at_work = batches.at_work[step]
-            if not at_work:
-                break
-            layers = [(w[:at_work], b[:at_work]) for w, b in layers]
-            active, deltas = [a[:at_work] for a in active], [d[:at_work] for d in deltas]
-            masks = None if masks is None else [m[:at_work] for m in masks]
-            own_lr, own_losses = lr[:at_work], losses[:at_work]
-        rows, weight = rows[:at_work], weight[:at_work]
-        y = pool.y[rows].unsqueeze(2)
-        first.forward(rows, active[0])
-        for i, (w, b) in enumerate(layers[1:-1], start=1):
-            torch.bmm(active[i - 1], w, out=active[i]).add_(b.unsqueeze(1)).relu_()
-            if masks is not None:
-                active[i].mul_(masks[i])
-        w, b = layers[-1]
-        delta = deltas[-1]
-        torch.log_softmax(torch.bmm(active[-1], w).add_(b.unsqueeze(1)), 2, out=delta)
-        own_losses -= (delta.gather(2, y).squeeze(2) * weight).sum(1)
-
-        # d loss / d logits = p - onehot(y), weighted; times -lr, so that all that follows is the step itself.
-        delta.exp_()
-        delta.scatter_add_(2, y, delta.new_full((), -1).expand(y.shape))
-        delta *= (weight * -own_lr.unsqueeze(1)).unsqueeze(2)
-        for i in range(len(layers) - 1, 0, -1):
-            w, b = layers[i]
-            below = torch.bmm(deltas[i], w.mT, out=deltas[i - 1])
-            # A masked or silent neuron has a = 0: nothing flows back through it.
-            torch.ops.aten.threshold_backward.grad_input(below, active[i - 1], 0, grad_input=below)
-            w.baddbmm_(active[i - 1].mT, deltas[i])
-            b += deltas[i].sum(1)
-        first.update(rows, deltas[0])
-    for (w, b), (trained_w, trained_b) in zip(layout.views(trained), whole, strict=True):
+    steps = _steps(pool, layers, masks, batches, lr)
+    for i in range(len(batches.rows)):
+        at_work = members if batches.at_work is None else batches.at_work[i]
+        if at_work:
+            steps.take(i, at_work)
+    for (w, b), (trained_w, trained_b) in zip(layout.views(trained), layers, strict=True):
         w.copy_(trained_w[..., : w.shape[-1]])
         b.copy_(trained_b[..., : b.shape[-1]])
-    return losses / (batches.weight[:, :, 0] > 0).sum(0)
+    return steps.losses() / (batches.weight[:, :, 0] > 0).sum(0)
 
 
-class FirstLayer(Protocol):
-    """The layer that reads samples, by far the largest: weights and biases are used and updated in place."""
+class Steps(Protocol):
+    """The local steps of a stack: weights and biases are used and updated in place."""
 
-    def forward(self, rows: Tensor, out: Tensor) -> None:
-        """What is active [k, batch, width] for the samples of rows [k, batch]: of the first k members."""
+    def take(self, i: int, k: int) -> None:
+        """The i-th step, of the first k members; k never grows from one step to the next."""
 
-    def update(self, rows: Tensor, delta: Tensor) -> None:
-        """A step along delta [k, batch, width], for the rows of the last `forward`."""
+    def losses(self) -> Tensor:
+        """The losses [S], added up over the steps."""
 
 
-def _first_layer(pool: Samples, layer: tuple[Tensor, Tensor], mask: Tensor | None, size: int) -> FirstLayer:
-    weight, bias = layer
+Layers = list[tuple[Tensor, Tensor]]
+
+
+def _steps(pool: Samples, layers: Layers, masks: list[Tensor] | None, batches: Batches, lr: Tensor) -> Steps:
+    weight, _ = layers[0]
     if weight.is_cuda:
         from fedsac import kernels
 
-        if kernels.FirstLayer.fits(weight, size):
-            return kernels.FirstLayer(pool.x, pool.scale, pool.shift, weight, bias, mask)
-    return _PlainFirstLayer(pool, weight, bias, mask, size)
+        if kernels.Steps.fit(weight, batches.rows.shape[2]):
+            drawn = batches.rows, batches.weight
+            return kernels.Steps(pool.x, pool.y, (pool.scale, pool.shift), layers, masks, drawn, lr)
+    return PlainSteps(pool, layers, masks, batches, lr)
 
 
-class _PlainFirstLayer:
-    def __init__(self, pool: Samples, weight: Tensor, bias: Tensor, mask: Tensor | None, size: int) -> None:
-        self._pool, self._weight, self._bias, self._mask = pool, weight, bias, mask
-        members, features, _ = weight.shape
-        self._stored = pool.x.new_empty(members * size, features)
-        self._inputs = weight.new_empty(members, size, features)
+class PlainSteps:
+    """By torch's own operations, on any device and in any precision. Whatever does not depend on the weights is worked
+    out for all steps at once: with small networks every operation's overhead counts."""
+
+    def __init__(self, pool: Samples, layers: Layers, masks: list[Tensor] | None, batches: Batches, lr: Tensor) -> None:
+        weight, _ = layers[0]
+        steps, members, size = batches.rows.shape
+        self._x, self._masks = pool.x, masks
+        self._rows = batches.rows.flatten(1)
+        self._labels = pool.y[batches.rows].unsqueeze(3)
+        self._weight = batches.weight
+        self._rates = (batches.weight * -lr.unsqueeze(1)).unsqueeze(3)
+        self._picked = weight.new_zeros(steps, members, size, 1)  # the labels' log-probabilities
+        self._minus = weight.new_full((), -1).expand(members, size, 1)
+        # Memory is taken once: fresh pages for every step's tensors would cost a tenth of the time.
+        self._active = [weight.new_empty(members, size, b.shape[1]) for _, b in layers[:-1]]
+        self._deltas = [weight.new_empty(members, size, b.shape[1]) for _, b in layers]
+        self._stored = pool.x.new_empty(members * size, weight.shape[1])
+        self._inputs = weight.new_empty(members, size, weight.shape[1])
         self._normal = pool.scale.unsqueeze(1), pool.shift.unsqueeze(1)
+        self._layers = [(w, w.mT, b, b.unsqueeze(1)) for w, b in layers]
+        self._members = members
 
-    def forward(self, rows: Tensor, out: Tensor) -> None:
-        k = len(rows)
-        inputs, stored = self._inputs[:k], self._stored[: rows.numel()]
-        torch.index_select(self._pool.x, 0, rows.flatten(), out=stored)
-        scale, shift = (normal if len(normal) == 1 else normal[:k] for normal in self._normal)
-        inputs.copy_(stored.view_as(inputs)).mul_(scale).add_(shift)
-        torch.bmm(inputs, self._weight[:k], out=out).add_(self._bias[:k].unsqueeze(1)).relu_()
-        if self._mask is not None:
-            out.mul_(self._mask[:k])
+    def take(self, i: int, k: int) -> None:
+        if k < len(self._inputs):
+            self._leave(k)
+        rows, y, rates, picked = self._rows[i], self._labels[i], self._rates[i], self._picked[i]
+        if k < self._members:
+            rows, y, rates, picked = rows[: len(self._stored)], y[:k], rates[:k], picked[:k]
+        layers, masks, deltas = self._layers, self._masks, self._deltas
+        scale, shift = self._normal
+        torch.index_select(self._x, 0, rows, out=self._stored)
+        self._inputs.copy_(self._stored.view_as(self._inputs)).mul_(scale).add_(shift)
+        active = [self._inputs, *self._active]
+        for j, (w, _, _, bias) in enumerate(layers[:-1]):
+            torch.bmm(active[j], w, out=active[j + 1]).add_(bias).relu_()
+            if masks is not None:
+                active[j + 1].mul_(masks[j])
+        w, _, _, bias = layers[-1]
+        delta = deltas[-1]
+        torch.log_softmax(torch.bmm(active[-1], w).add_(bias), 2, out=delta)
+        torch.gather(delta, 2, y, out=picked)
 
-    def update(self, rows: Tensor, delta: Tensor) -> None:
-        k = len(rows)
-        self._weight[:k].baddbmm_(self._inputs[:k].mT, delta)
-        self._bias[:k] += delta.sum(1)
+        # d loss / d logits = p - onehot(y), weighted; times -lr, so that all that follows is the step itself.
+        delta.exp_().scatter_add_(2, y, self._minus).mul_(rates)
+        for j in range(len(layers) - 1, -1, -1):
+            w, turned, b, _ = layers[j]
+            if j:
+                below = torch.bmm(deltas[j], turned, out=deltas[j - 1])
+                # A masked or silent neuron has a = 0: nothing flows back through it.
+                torch.ops.aten.threshold_backward.grad_input(below, active[j], 0, grad_input=below)
+            w.baddbmm_(active[j].mT, deltas[j])
+            b.add_(deltas[j].sum(1))
+
+    def losses(self) -> Tensor:
+        return -(self._picked.squeeze(3) * self._weight).sum((0, 2))
+
+    def _leave(self, k: int) -> None:
+        """Some are done: from here on, all there is to do is the others'."""
+        self._layers = [(w[:k], turned[:k], b[:k], bias[:k]) for w, turned, b, bias in self._layers]
+        self._masks = None if self._masks is None else [m[:k] for m in self._masks]
+        self._active, self._deltas = [a[:k] for a in self._active], [d[:k] for d in self._deltas]
+        size = self._inputs.shape[1]
+        self._inputs, self._stored, self._minus = self._inputs[:k], self._stored[: k * size], self._minus[:k]
+        scale, shift = self._normal
+        self._normal = (scale, shift) if len(scale) == 1 else (scale[:k], shift[:k])
 
 
 def _workspace(layout: Layout, params: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -273,7 +285,7 @@ def _kernel(
         return None
     from fedsac import kernels
 
-    layer = kernels.FirstLayer(samples.x, scale, shift, weight, bias, None)
+    layer = kernels.Layer(samples.x, weight, bias, normal=(scale, shift))
 
     def active(rows: Tensor) -> Tensor:
         out = weight.new_empty(len(weight), len(rows), weight.shape[2])
