@@ -107,17 +107,16 @@ def _rises(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, be
     neurons = a.T.contiguous()
     if not tail:
         return _rises_last(neurons, weight, below, y, before)
-    after = []
-    for active, w_out in zip(neurons, weight, strict=True):
+    # Sums go where they stay: small tensors kept from every turn would hold on to the memory of the large ones between.
+    after = a.new_zeros(len(neurons), dtype=torch.float64)
+    for total, active, w_out in zip(after, neurons, weight, strict=True):
         rows = active.nonzero().squeeze(1)
         z = below.index_select(0, rows)
         torch.addcmul(z, active.index_select(0, rows).unsqueeze(1), w_out, value=-1, out=z)
         for w, b in tail:
             z = torch.addmm(b, z.relu_(), w)
-        after.append(_loss(z, y.index_select(0, rows)).sum(dtype=torch.float64))
-    if not after:
-        return a.new_zeros(0, dtype=torch.float64)
-    return torch.stack(after) - (neurons > 0).double() @ before.double()
+        total.copy_(_loss(z, y.index_select(0, rows)).sum(dtype=torch.float64))
+    return after - (neurons > 0).double() @ before.double()
 
 
 def _rises_last(neurons: Tensor, weight: Tensor, below: Tensor, y: Tensor, before: Tensor) -> Tensor:
@@ -125,11 +124,12 @@ def _rises_last(neurons: Tensor, weight: Tensor, below: Tensor, y: Tensor, befor
     once, silent samples and all."""
     width, n = neurons.shape
     at_once = max(1, BLOCK_BYTES // (below.element_size() * n * below.shape[1]))
-    labels, after = y.repeat(min(at_once, width)), []
-    for active, out in zip(neurons.split(at_once), weight.split(at_once), strict=True):
-        z = torch.addcmul(below, active.unsqueeze(2), out.unsqueeze(1), value=-1).flatten(0, 1)
-        after.append(_loss(z, labels[: len(z)]).view(-1, n).sum(1, dtype=torch.float64))
-    return torch.cat(after) - before.sum(dtype=torch.float64) if after else neurons.new_zeros(0, dtype=torch.float64)
+    labels, after = y.repeat(min(at_once, width)), neurons.new_zeros(width, dtype=torch.float64)
+    logits = below.new_empty(min(at_once, width), *below.shape)
+    for total, active, out in zip(*(t.split(at_once) for t in (after, neurons, weight)), strict=True):
+        z = torch.addcmul(below, active.unsqueeze(2), out.unsqueeze(1), value=-1, out=logits[: len(active)])
+        torch.sum(_loss(z.flatten(0, 1), labels[: len(active) * n]).view(-1, n), 1, dtype=torch.float64, out=total)
+    return after - before.sum(dtype=torch.float64)
 
 
 def _rises_cuda(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tensor, before: Tensor) -> Tensor:
