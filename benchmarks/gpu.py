@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.timing import show
-from fedsac import Config, FedsacError, stack
+from fedsac import Config, FedsacError, precision, stack
 from fedsac.config import PRECISIONS
 from fedsac.federation import run_together
 from fedsac.importance import rises
@@ -55,11 +55,11 @@ def limits() -> Limits:
     n = 8192
     a, b = (torch.randn(n, n, device="cuda") for _ in range(2))
     rates = {}
-    for name, switch in PRECISIONS.items():
-        torch.set_float32_matmul_precision(switch)
+    for name in PRECISIONS:
         factors = (a.bfloat16(), b.bfloat16()) if name == "bf16" else (a, b)
-        rates[name] = 2 * n**3 / milliseconds(lambda factors=factors: torch.mm(*factors)) * 1e3  # type: ignore[misc]
-    torch.set_float32_matmul_precision("highest")
+        with precision.using(name, a.device):
+            took = milliseconds(lambda factors=factors: torch.mm(*factors))  # type: ignore[misc]
+        rates[name] = 2 * n**3 / took * 1e3
     return Limits(copied, rates)
 
 
@@ -108,14 +108,13 @@ def training(limit: Limits) -> None:
     plain = milliseconds(Work(5).one_by_one, 5) / 5 / STEPS
     rows = [["one by one, nn.Module", "", f"{plain * 1e3:.1f} us", f"{1e3 / plain:,.0f}", "1", ""]]
     least = max(bytes_of_a_step() / limit.bytes, operations_of_a_step() / limit.operations["float32"]) * 1e3
-    for name, switch in PRECISIONS.items():
-        torch.set_float32_matmul_precision(switch)
+    for name in PRECISIONS:
         for members in STACKS if name == "float32" else (ROOFLINE, STACKS[-1]):
-            each = milliseconds(Work(members).stacked) / STEPS / members
+            with precision.using(name, torch.device("cuda")):
+                each = milliseconds(Work(members).stacked) / STEPS / members
             share = f"{bytes_of_a_step() / limit.bytes * 1e3 / each:.0%}"
             cells = [f"{each * 1e3:.2f} us", f"{1e3 / each:,.0f}", f"{plain / each:.0f}", share]
             rows.append([f"stack of {members}", name, *cells])
-    torch.set_float32_matmul_precision("highest")
     head = ["", "precision", "a model's step", "model-steps a second", "ratio", "of the memory's limit"]
     show("Local steps, 3072-200-200-10, batch 32", head, rows)
     print(

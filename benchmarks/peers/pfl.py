@@ -85,7 +85,9 @@ def main() -> None:
     )
     world = pytorch_ops.distributed.world_size
     if pytorch_ops.distributed.global_rank == 0:
-        tell("pfl", between(watch.moments), steps(), CLIENTS * STEPS // world + 1)  # one more is the server's
+        tell(
+            "pfl", between(watch.moments), steps(), len(range(0, CLIENTS, world)) * STEPS + 1
+        )  # one more: the server's
     if world > 1:
         torch.distributed.barrier()  # a worker that leaves before the others aborts them
         torch.distributed.destroy_process_group()

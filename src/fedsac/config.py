@@ -12,7 +12,7 @@ from fedsac.errors import FedsacError
 
 FORMAT_VERSION = 1  # of everything in a run folder
 DTYPES = ("float32", "float64")
-PRECISIONS = {"float32": "highest", "tf32": "high", "bf16": "medium"}  # as torch calls them
+PRECISIONS = ("float32", "tf32", "bf16")
 
 
 def _option(default: Any, text: str) -> Any:
@@ -81,7 +81,7 @@ class Config:
         self._one_of("device", ("cpu", "cuda", "auto"))
         self._one_of("dtype", DTYPES)
         if self.precision is not None:
-            self._one_of("precision", tuple(PRECISIONS))
+            self._one_of("precision", PRECISIONS)
         hidden = self.hidden
         if not isinstance(hidden, list | tuple) or not hidden or any(type(n) is not int or n < 1 for n in hidden):
             raise FedsacError(f"hidden must be one or more whole numbers of at least 1, not {hidden!r}")

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from fedsac import measures, methods, stack
-from fedsac.config import FORMAT_VERSION, PRECISIONS, Config
+from fedsac import measures, methods, precision, stack
+from fedsac.config import FORMAT_VERSION, Config
 from fedsac.contribution import Alone, Contributions, standalone
 from fedsac.data.split import Split
 from fedsac.engines.local import Absent, Round, fitting, personalised
@@ -101,6 +101,8 @@ def play(
 
     Commits are made after every round or, where many runs write a lot, as often as they cost little.
     """
+    if len({run.prepared.config.precision for run in runs}) > 1:
+        raise FedsacError("runs side by side share one precision; run those with another apart")
     with _machine(runs[0].prepared.config):
         commits = _Commits(runs, _Clock(runs), every_round)
         _measure_contributions(runs, watcher, commits)
@@ -315,14 +317,13 @@ class _Clock:
 @contextmanager
 def _machine(config: Config) -> Iterator[None]:
     """Threads and precision as the config has them, and afterwards as they were."""
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    threads = torch.get_num_threads()
     torch.set_num_threads(config.threads or threads)
-    torch.set_float32_matmul_precision(PRECISIONS[config.precision or "float32"])
     try:
-        yield
+        with precision.using(config.precision or "float32", torch.device(config.device)):
+            yield
     finally:
         torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(precision)
 
 
 def run_together(

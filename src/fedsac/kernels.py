@@ -3,8 +3,8 @@
 Imported only where tensors lie on a CUDA device; Triton comes with torch there. Everything here has a route through
 plain torch that gives the same numbers but for rounding (tests compare the two), and that CPUs, float64 and other
 shapes take. Products are float32 as three passes of TF32 on the tensor cores, which has float32's precision, unless
-torch's own switch (`torch.set_float32_matmul_precision`) asks for less. Sizes of layers are compiled in: only then are
-rows known to be aligned, and read sixteen bytes at a time.
+a run asks for less (`precision.py`). Sizes of layers are compiled in: only then are rows known to be aligned, and read
+sixteen bytes at a time.
 """
 
 from typing import Any
@@ -14,19 +14,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PRECISIONS: dict[str, Any] = {"highest": "tf32x3", "high": "tf32", "medium": "bf16"}  # by torch's name for it
+from fedsac import precision
+
+PRECISIONS: dict[str, Any] = {"float32": "tf32x3", "tf32": "tf32", "bf16": "bf16"}
 WIDEST = 512  # of a layer behind the one that is measured
 BATCHES = (16, 32, 64, 128)  # sizes that a tensor core takes whole
 
 
 def _precision() -> Any:
-    return PRECISIONS[torch.get_float32_matmul_precision()]
+    return PRECISIONS[precision.now()]
 
 
 @triton.jit
 def _rounded(a):  # type: ignore[no-untyped-def]
-    """The nearest numbers with TF32's ten bits."""
-    return ((a.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    """The nearest numbers with TF32's ten bits; what is no number stays none."""
+    return tl.where(a == a, ((a.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True), a)
 
 
 @triton.jit
@@ -91,7 +93,7 @@ def _forward(  # type: ignore[no-untyped-def]
         total = _dot(w, tl.trans(value), total, precision)
     total += tl.load(bias + member * width + n, mask=n < width, other=0.0)[:, None]
     if relu:
-        total = tl.maximum(total, 0.0)
+        total = tl.maximum(total, 0.0, propagate_nan=tl.PropagateNan.ALL)  # as torch's relu
     if masked:
         total *= tl.load(mask + member * width + n, mask=n < width, other=0.0)[:, None]
     inside = (n < width)[:, None] & (b < samples)[None, :]
@@ -208,7 +210,7 @@ class Steps:
         lr: Tensor,
     ) -> None:
         first = layers[0][0]
-        self._rows, self._weight = drawn
+        self._rows, self._weight = (t.contiguous() for t in drawn)
         _, members, size = self._rows.shape
         self._lr, self._losses = lr, first.new_zeros(members)
         self._y, self._weights = y, [w for w, _ in layers]

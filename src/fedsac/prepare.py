@@ -127,13 +127,17 @@ def _settled(config: Config, data: DataSet) -> Config:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise FedsacError("device cuda: this torch sees no CUDA device; use --device cpu")
-    if config.precision not in (None, "float32") and device == "cpu":
-        raise FedsacError(f"precision {config.precision} is a GPU's; leave it out, or use --device cuda")
+    precision = None if config.precision == "float32" else config.precision  # one spelling for one setting
+    if precision is not None and device == "cpu":
+        raise FedsacError(f"precision {precision} is a GPU's; leave it out, or use --device cuda")
+    if precision is not None and config.dtype != "float32":
+        raise FedsacError(f"precision {precision} is for float32; leave it out, or leave --dtype {config.dtype} out")
     named = Path(config.data)
     return config.replace(
         scene=scene or "pow",
         clients=clients or 10,
         device=device,
+        precision=precision,
         threads=config.threads or torch.get_num_threads(),
         # Absolute, so that a run can be resumed from any folder.
         data=config.data if config.data in NAMES else str(named.resolve()),

@@ -18,6 +18,7 @@ from fedsac.models.neurons import Layout
 
 WORK_BYTES = 1 << 30  # of models in work at a time, on a CPU
 LOSS_BATCH = 64  # of the losses that clients report: FedAVE's
+MOST_ROWS = 1 << 22  # of samples at a time: a kernel's grid has an end
 CHUNK_BYTES = 64 << 20  # of activations at a time during evaluation: what a CPU needs for full speed; a GPU wants more
 
 
@@ -40,8 +41,8 @@ class Batches:
     """Which samples each member takes at each step.
 
     `rows` [steps, S, batch] point into the pool; `weight` [steps, S, batch] is 1/(samples in the batch) where there is
-    a sample and 0 where there is none, so that members may have short batches, or fewer steps than others. Those stand
-    last: `at_work` is how many, from the first on, have a batch at each step (None: all of them).
+    a sample and 0 where there is none, so that members may have short batches, or fewer steps than others. Who has
+    fewer steps stands further back: `at_work` is how many, from the first on, have a batch at each step (None: all).
     """
 
     rows: Tensor
@@ -298,7 +299,8 @@ def _kernel(
 def _chunk(layout: Layout, members: int, params: Tensor) -> int:
     """Samples at a time, so that the activations of all members take `CHUNK_BYTES`."""
     budget = CHUNK_BYTES * (16 if params.is_cuda else 1)
-    return max(1, budget // (params.element_size() * max(layout.sizes[0], members * max(layout.sizes[1:]))))
+    chunk = budget // (params.element_size() * max(layout.sizes[0], members * max(layout.sizes[1:])))
+    return min(max(1, chunk), MOST_ROWS)
 
 
 @torch.no_grad()

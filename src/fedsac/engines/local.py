@@ -96,13 +96,17 @@ def fitting(runs: Sequence[Clients], itemsize: int, device: torch.device) -> lis
         # Received, in work, trained, and what a method makes of it; activations and batches of a step.
         numbers = 6 * layout.parameters + 3 * clients.batch * sum(layout.sizes)
         needed.append(float(len(clients.names) * numbers * itemsize))
+    budget = _memory(device) * SHARE
     # On a GPU two parts at least, so that one trains while the server's step of the other is taken.
-    count = max(math.ceil(sum(needed) / (_memory(device) * SHARE)), 2 if device.type == "cuda" else 1)
-    # As equal as they can be: a run belongs to the part in which its middle lies.
-    middles = np.cumsum(needed) - np.array(needed) / 2
-    places = (middles * count / sum(needed)).astype(int)
-    parts = [np.flatnonzero(places == place).tolist() for place in range(count)]
-    return [part for part in parts if part]
+    count = max(math.ceil(sum(needed) / budget), 2 if device.type == "cuda" else 1)
+    while True:
+        # As equal as they can be: a run belongs to the part in which its middle lies.
+        middles = np.cumsum(needed) - np.array(needed) / 2
+        places = (middles * count / sum(needed)).astype(int)
+        parts = [part for place in range(count) if (part := np.flatnonzero(places == place).tolist())]
+        if all(len(part) == 1 or sum(needed[i] for i in part) <= budget for part in parts):
+            return parts
+        count += 1
 
 
 def _memory(device: torch.device) -> int:

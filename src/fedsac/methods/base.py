@@ -114,8 +114,8 @@ class Updates:
 
     @property
     def who(self) -> slice | list[int]:
-        """Those who answered, as an index; where that is everyone, one that copies nothing."""
-        return slice(None) if len(self.clients) == len(self.rewards.neurons) else list(self.clients)
+        """Those who answered, as an index; where that is everyone in order, one that copies nothing."""
+        return slice(None) if self.clients == tuple(range(len(self.rewards.neurons))) else list(self.clients)
 
     @property
     def neurons(self) -> Tensor:

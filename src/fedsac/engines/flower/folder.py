@@ -77,6 +77,8 @@ class Federation:
         for key in NOT_OURS:
             if key in run:
                 raise FedsacError(f"{where}: {key} is not a setting of a federation's run; the sites have the data")
+        if "precision" in run:
+            raise FedsacError(f"{where}: precision is not a setting of a federation's run; all compute in dtype")
         settings = checked(settings.pop("federation", {}) | settings, cls, ("path", "config"), where)
         if "classes" in settings:
             settings["classes"] = tuple(str(name) for name in settings["classes"])

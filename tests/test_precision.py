@@ -1,0 +1,54 @@
+"""The precision of a GPU's products: what can be said of it without one."""
+
+import pytest
+import torch
+
+from fedsac import Config, FedsacError, federation, precision, run
+from fedsac.prepare import prepare
+
+QUICK = {"rounds": 1, "clients": 3, "hidden": (4,), "standalone_steps": 1}
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"precision": "tf32"}, "precision tf32 is a GPU's; leave it out, or use --device cuda"),
+        ({"precision": "half"}, "precision must be float32 or tf32 or bf16, not 'half'"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings, said):
+    with pytest.raises(FedsacError, match=said):
+        run(Config(**QUICK, **settings))
+
+
+def test_float32_is_what_one_gets_anyway():
+    named, plain = (prepare([Config(**QUICK, precision=name)])[0] for name in ("float32", None))
+    assert named.config == plain.config and named.fingerprint == plain.fingerprint
+
+
+def test_runs_side_by_side_share_one(monkeypatch):
+    runs = [federation.Running(prepare([Config(**QUICK)])[0]) for _ in range(2)]
+    odd = runs[1].prepared.config.replace(precision="tf32")
+    monkeypatch.setattr(runs[1], "prepared", type(runs[1].prepared)(**{**vars(runs[1].prepared), "config": odd}))
+    with pytest.raises(FedsacError, match="share one precision"):
+        federation.play(runs, federation.Watcher())
+
+
+def test_a_run_on_a_cpu_leaves_torchs_own_switches_alone():
+    def switches():
+        return [
+            getattr(backend.matmul, "fp32_precision", None) for backend in (torch.backends.cuda, torch.backends.mkldnn)
+        ]
+
+    before = switches()
+    run(Config(**QUICK))
+    assert switches() == before
+
+
+def test_where_there_is_a_gpu_it_is_set_and_put_back():
+    before = precision._get()
+    with precision.using("bf16", torch.device("cuda")):
+        assert (precision.now(), precision._get()) == ("bf16", "tf32")
+        with precision.using("float32", torch.device("cuda")):
+            assert (precision.now(), precision._get()) == ("float32", "ieee")
+    assert (precision.now(), precision._get()) == ("float32", before)
