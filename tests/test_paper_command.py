@@ -176,3 +176,24 @@ def test_a_file_that_holds_no_results(tmp_path, capsys):
     (tmp_path / "x.json").write_text(json.dumps({"format_version": 1, "runs": 3}))
     assert main(["paper", "table1", "--from", str(tmp_path / "x.json")]) == 2
     assert "holds no results" in capsys.readouterr().err
+
+
+def test_results_made_in_parts_are_joined(made_data, finished, tmp_path, capsys):
+    job.collected(figure5(made_data), finished, quick=False).save(tmp_path / "whole.json")
+    whole = Results.load(tmp_path / "whole.json")
+    made = {"fedsac": "0.1", "commit": "a", "seconds": 1.5, "quick": False}
+    first, second, longer = (tmp_path / name for name in ("first.json", "second.json", "longer.json"))
+    Results(made, whole.runs[:3]).save(first)
+    # The second has one of the first's runs, too, with another number in it: the later file's counts.
+    again = replace(whole.runs[2], megabytes=1.25)
+    Results(made | {"commit": "b"}, (again, whole.runs[3])).save(second)
+    joined = Results.joined([first, second])
+    assert joined.runs == (*whole.runs[:2], again, whole.runs[3])
+    assert joined.made == {"fedsac": "0.1", "commit": "a, b", "seconds": 3.0, "quick": False}
+    assert main(["paper", "figure5", "--from", str(first), "--from", str(second), "--out", str(tmp_path / "out")]) == 0
+    assert Results.load(tmp_path / "out" / "results.json") == joined
+
+    Results(made, (replace(whole.runs[0], rounds=99),)).save(longer)
+    capsys.readouterr()
+    assert main(["paper", "figure5", "--from", str(first), "--from", str(longer)]) == 2
+    assert "runs of different lengths do not belong on one page" in capsys.readouterr().err

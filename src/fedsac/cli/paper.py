@@ -38,7 +38,12 @@ def add(commands: Any) -> None:
     command.add_argument("--data-dir", metavar="FOLDER", help="folder with the data sets")
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where everything goes [runs/paper or -quick]")
     command.add_argument(
-        "--from", dest="raw", type=Path, metavar=RAW, help="show and draw from results that are there; run nothing"
+        "--from",
+        dest="raw",
+        type=Path,
+        metavar=RAW,
+        action="append",
+        help="show and draw from results that are there, and run nothing; several, made in parts, are joined",
     )
     command.set_defaults(do=do)
 
@@ -52,7 +57,7 @@ def do(chosen: argparse.Namespace) -> None:
         for flag in ("quick", "seeds", "rounds", "threads", "data_dir"):
             if getattr(chosen, flag):
                 raise FedsacError(f"--from runs nothing; leave --{flag.replace('_', '-')} out")
-        results = Results.load(chosen.raw)
+        results = Results.joined(chosen.raw)
         out = chosen.out
     else:
         out = chosen.out or RUNS / ("paper-quick" if chosen.quick else "paper")

@@ -5,6 +5,7 @@ small enough to be kept, sent and compared.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,35 @@ class Results:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise FedsacError(f"{path} holds no results of fedsac paper ({type(error).__name__})") from None
 
+    @classmethod
+    def joined(cls, paths: Sequence[Path]) -> "Results":
+        """What several files hold, made in several sittings or on several machines; where two hold the same run, the
+        later file's."""
+        parts = [cls.load(path) for path in paths]
+        if len({(bool(part.made.get("quick")), run.rounds) for part in parts for run in part.runs}) > 1:
+            raise FedsacError(f"{', '.join(map(str, paths))}: runs of different lengths do not belong on one page")
+        runs = {
+            (run.data, run.scene, run.clients, run.method, run.beta, run.seed): run
+            for part in parts
+            for run in part.runs
+        }
+        return cls(_joined([part.made for part in parts]), tuple(runs.values()))
+
     def of(self, **wanted: Any) -> list[Run]:
         """The runs with these settings, e.g. of(data="cifar10", scene="pow", method="fedsac", beta=5.0)."""
         return [run for run in self.runs if all(getattr(run, name) == value for name, value in wanted.items())]
+
+
+def _joined(made: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How several results were made: times added up, everything else side by side where it differs."""
+    together = dict(made[0])
+    for name in dict.fromkeys(name for one in made for name in one):
+        found = list(dict.fromkeys(one[name] for one in made if one.get(name) is not None))
+        if name == "seconds":
+            together[name] = round(sum(one.get(name, 0) for one in made), 1)
+        elif len(found) > 1:
+            together[name] = ", ".join(map(str, found))
+    return together
 
 
 def boiled_down(folder: Path, config: Any, *, curve: bool) -> Run:
