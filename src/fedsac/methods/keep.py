@@ -1,5 +1,7 @@
 """The part of an update that a client is given: its largest entries, tensor by tensor."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -16,22 +18,51 @@ def keep(layout: Layout, update: Tensor, shares: Tensor) -> Tensor:
     >>> keep(Layout((1, 1, 5)), update, torch.tensor([.4]))[0, -5:].tolist()
     [0.5, 0.0, 0.0, -0.7, 0.0]
     """
-    pieces = _tensors(layout, update.abs())
-    n = torch.tensor([len(piece) for piece in pieces], dtype=torch.float64).unsqueeze(1)
-    # Shares that come to a whole number of entries but for rounding: no entry more. All of them in one transfer.
-    k = torch.ceil(n * shares.double().cpu() - 1e-6).clamp_min(0).minimum(n - 1).long().to(update.device)
-    at = (k - 1).clamp_min(0)
-    least = torch.stack([piece.sort(descending=True).values[i] for piece, i in zip(pieces, at, strict=True)])
-    least.masked_fill_(k == 0, torch.inf)
+    n = torch.tensor(_sizes(layout), dtype=torch.float64).unsqueeze(1)
+    # Shares that come to a whole number of entries but for rounding: no entry more.
+    k = torch.ceil(n * shares.double().cpu() - 1e-6).clamp_min(0).minimum(n - 1).long()
+    size = update.abs()
+    if update.is_cuda and update.dtype == torch.float32:
+        return _at_once(layout, update, size, k)
     nothing = torch.zeros((), dtype=update.dtype, device=update.device)
     kept = update.new_empty(len(shares), len(update))
-    given = zip(_tensors(layout, kept), _tensors(layout, update), pieces, least, strict=True)
-    for part, value, size, bound in given:
-        torch.where(size >= bound.unsqueeze(1), value, nothing, out=part)
+    sizes = _sizes(layout)
+    pieces = zip(*(t.split(sizes, dim=-1) for t in (kept, update, size)), _bounds(layout, size, k), strict=True)
+    for part, values, magnitudes, bound in pieces:
+        torch.where(magnitudes >= bound.unsqueeze(1), values, nothing, out=part)
     return kept
 
 
-def _tensors(layout: Layout, params: Tensor) -> list[Tensor]:
-    """Weights and biases as flat pieces of `params` [..., parameters]."""
-    sizes = [size for w, b in layout.views(params) for size in (w.shape[-2] * w.shape[-1], b.shape[-1])]
-    return list(params.split(sizes, dim=-1))
+def _bounds(layout: Layout, size: Tensor, k: Tensor) -> Tensor:
+    """The k-th largest [pieces, N] of each piece, tensor by tensor; infinity where k is 0."""
+    k = k.to(size.device)
+    at = (k - 1).clamp_min(0)
+    ordered = [piece.sort(descending=True).values for piece in size.split(_sizes(layout))]
+    least = torch.stack([values[i] for values, i in zip(ordered, at, strict=True)])
+    return least.masked_fill_(k == 0, torch.inf)
+
+
+def _at_once(layout: Layout, update: Tensor, size: Tensor, k: Tensor) -> Tensor:
+    """The same in a dozen operations, for a GPU, on which every operation has its price: all pieces are sorted together,
+    by whole numbers of which the upper half is the piece and the lower half the magnitude's bits."""
+    number, keys, ends = _numbered(layout, update.device)
+    ordered = (keys | size.view(torch.int32)).sort().values
+    # On the CPU, and brought over once: where each bound lies, and what makes it infinite.
+    none = torch.where(k == 0, torch.inf, 0.0).to(size)
+    at = (ends - k.clamp_min(1)).to(size.device)
+    least = (ordered[at] & 0xFFFFFFFF).int().view(torch.float32) + none
+    return torch.where(size >= least.T[:, number], update, 0)
+
+
+@lru_cache(maxsize=16)
+def _numbered(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The piece of each parameter; the same as the upper half of a key; on the CPU: where pieces end, [pieces, 1]."""
+    sizes = torch.tensor(_sizes(layout))
+    number = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    return number.to(device), (number << 32).to(device), sizes.cumsum(0).unsqueeze(1)
+
+
+def _sizes(layout: Layout) -> list[int]:
+    """Entries of each weight and each bias, in their order."""
+    pairs = zip(layout.sizes, layout.sizes[1:], strict=False)
+    return [size for inputs, outputs in pairs for size in (inputs * outputs, outputs)]
