@@ -43,7 +43,7 @@ def _bounds(layout: Layout, size: Tensor, k: Tensor) -> Tensor:
 
 
 def _at_once(layout: Layout, update: Tensor, size: Tensor, k: Tensor) -> Tensor:
-    """The same in a dozen operations, for a GPU, on which every operation has its price: all pieces are sorted together,
+    """The same in a dozen operations, for a GPU, where each has its price: all pieces are sorted together,
     by whole numbers of which the upper half is the piece and the lower half the magnitude's bits."""
     number, keys, ends = _numbered(layout, update.device)
     ordered = (keys | size.view(torch.int32)).sort().values
