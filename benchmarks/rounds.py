@@ -11,6 +11,7 @@ from fedsac.data.dataset import DataSet
 from fedsac.data.split import Split
 from fedsac.engines.local import train_round
 from fedsac.prepare import prepare
+from fedsac.running import Running
 
 CLIENTS, SAMPLES, VALIDATION, FEATURES = 10, 2000, 5000, 3072
 
@@ -29,16 +30,16 @@ def made_up(features: int = FEATURES) -> Split:
     return Split(data, "iid", names, rows, validation, x[validation], y[validation], *normal)
 
 
-def begun(method: str, dealt: Split) -> federation.Running:
+def begun(method: str, dealt: Split) -> Running:
     """A run whose contributions are as the paper's scenes have them: reputations from 34 to 100, submodels to match."""
     contributions = tuple(0.30 + 0.012 * i for i in range(CLIENTS))
     config = Config(method=method, beta=10, local_steps=62, rounds=10_000)
-    run = federation.Running(prepare([config], [dealt])[0])
+    run = Running(prepare([config], [dealt])[0])
     run.begin(Contributions(contributions, contributions))
     return run
 
 
-def one_round(run: federation.Running) -> None:
+def one_round(run: Running) -> None:
     work = [(run.prepared.clients, run.rewards, run.round)]
     run.state = run.method.learn(run.task, run.state, train_round(work, federation.nobody)[0])
     run.earn()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedsac
-from fedsac import Config, FedsacError, federation
+from fedsac import Config, FedsacError, federation, running
 from fedsac.cli import main
 from fedsac.compare import COLUMNS, compare, methods_named, resume_compare, rows
 from fedsac.federation import Watcher
@@ -71,9 +71,7 @@ def test_the_picture_has_a_point_and_a_name_for_each_method(finished):
 
 
 def test_an_interrupted_comparison_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        federation._Commits, "SPARE", 0
-    )  # a commit after every round, so that there is something to lose
+    monkeypatch.setattr(running.Commits, "SPARE", 0)  # a commit after every round, so that there is something to lose
 
     class Stop(Watcher):
         def __init__(self):
@@ -114,7 +112,7 @@ def test_a_list_of_runs_that_is_none(content, tmp_path):
 
 def test_commits_wait_while_they_cost_too_much(tmp_path, monkeypatch):
     """At the start and at the end there is one; in between, none; and the log is whole."""
-    monkeypatch.setattr(federation._Commits, "SPARE", 1e12)
+    monkeypatch.setattr(running.Commits, "SPARE", 1e12)
     fedsac.run_together([SMALL], [tmp_path / "run"], every_round=False)
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert names == ["round-000000.safetensors", "round-000004.safetensors"]
@@ -129,7 +127,7 @@ def test_an_interruption_keeps_every_whole_round(tmp_path, monkeypatch):
             if record["round"] == 3:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(federation._Commits, "SPARE", 1e12)
+    monkeypatch.setattr(running.Commits, "SPARE", 1e12)
     configs = [SMALL, SMALL.replace(method="cgsv")]
     places = [tmp_path / "one", tmp_path / "two"]
     with pytest.raises(KeyboardInterrupt):

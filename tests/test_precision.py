@@ -5,6 +5,7 @@ import torch
 
 from fedsac import Config, FedsacError, federation, precision, run
 from fedsac.prepare import prepare
+from fedsac.running import Running
 
 QUICK = {"rounds": 1, "clients": 3, "hidden": (4,), "standalone_steps": 1}
 
@@ -27,7 +28,7 @@ def test_float32_is_what_one_gets_anyway():
 
 
 def test_runs_side_by_side_share_one(monkeypatch):
-    runs = [federation.Running(prepare([Config(**QUICK)])[0]) for _ in range(2)]
+    runs = [Running(prepare([Config(**QUICK)])[0]) for _ in range(2)]
     odd = runs[1].prepared.config.replace(precision="tf32")
     monkeypatch.setattr(runs[1], "prepared", type(runs[1].prepared)(**{**vars(runs[1].prepared), "config": odd}))
     with pytest.raises(FedsacError, match="share one precision"):

@@ -1,29 +1,28 @@
 """The round loop: from a config to a result. Read `play` first."""
 
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedsac import measures, methods, precision, stack
+from fedsac import measures, precision, stack
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.contribution import Alone, Contributions, standalone
 from fedsac.data.split import Split
 from fedsac.engines.local import Absent, Round, fitting, personalised
 from fedsac.errors import FedsacError
-from fedsac.methods.base import Method, Rewards, State, Task, Updates
+from fedsac.methods.base import Updates
 from fedsac.models.files import serialised_bytes
 from fedsac.models.network import Network
-from fedsac.models.neurons import Layout
 from fedsac.models.submodels import extract
 from fedsac.prepare import Prepared, prepare
 from fedsac.result import Result, judged
-from fedsac.store import Checkpoint, Folder
+from fedsac.running import Clock, Commits, Running
+from fedsac.store import Folder
 
 
 class Watcher:
@@ -44,56 +43,6 @@ def nobody(round: int, name: str) -> bool:
     return False
 
 
-@dataclass
-class Running:
-    """One run under way. Between rounds, `state`, `round` and `records` are what a checkpoint holds."""
-
-    prepared: Prepared
-    folder: Folder | None = None
-    contributions: Contributions | None = None
-    state: State = field(default_factory=dict)
-    round: int = 0
-    records: list[dict[str, Any]] = field(default_factory=list)
-    committed: int = 0
-    keep_models: bool = True  # in the folder, once the run is over
-    task: Task = field(init=False)
-    method: Method = field(init=False)
-    rewards: Rewards = field(init=False)
-    held: list[Layout] = field(init=False)  # the submodel that each client holds now
-    counted: torch.Tensor | None = None  # the masks that `held` was counted from
-    settled: tuple[int, State] = field(init=False)  # the last whole round, and the state after it
-
-    def begin(self, contributions: Contributions) -> None:
-        """Start the method, or take up the state a checkpoint has brought."""
-        config = self.prepared.config
-        self.contributions = contributions
-        self.task = self.prepared.task(contributions.given(config.contribution_on))
-        self.method = methods.make(config)
-        if not self.state:
-            self.state = self.method.start(self.task)
-        self.settled = self.round, self.state
-        self.earn()
-
-    def earn(self) -> None:
-        """Let the method say what everybody holds now."""
-        self.rewards = self.method.rewards(self.task, self.state)
-        if self.rewards.neurons is not self.counted:  # most methods give whole models, always
-            self.counted = self.rewards.neurons
-            self.held = self.prepared.layout.submodels(self.counted)
-
-    def commit(self, seconds: float) -> None:
-        """Make all whole rounds so far final."""
-        round, state = self.settled
-        if self.folder is not None and self.contributions is not None:
-            checkpoint = Checkpoint(round, state, self.contributions, self.prepared.fingerprint)
-            self.folder.commit(checkpoint, self.records[self.committed : round], seconds)
-        self.committed = round
-
-    @property
-    def over(self) -> bool:
-        return self.round == self.prepared.config.rounds
-
-
 def play(
     runs: Sequence[Running], watcher: Watcher, absent: Absent = nobody, *, every_round: bool = True
 ) -> list[Result]:
@@ -104,7 +53,7 @@ def play(
     if len({run.prepared.config.precision for run in runs}) > 1:
         raise FedsacError("runs side by side share one precision; run those with another apart")
     with _machine(runs[0].prepared.config):
-        commits = _Commits(runs, _Clock(runs), every_round)
+        commits = Commits(runs, Clock(runs), every_round)
         _measure_contributions(runs, watcher, commits)
         try:
             _play_rounds(runs, watcher, absent, commits)
@@ -114,7 +63,7 @@ def play(
         return [_finish(run, commits.clock) for run in runs]
 
 
-def _play_rounds(runs: Sequence[Running], watcher: Watcher, absent: Absent, commits: "_Commits") -> None:
+def _play_rounds(runs: Sequence[Running], watcher: Watcher, absent: Absent, commits: Commits) -> None:
     """Rounds, as many runs side by side as memory holds. On a GPU two parts are under way: while the clients of one
     train, the server's step of the other is taken."""
     initial = runs[0].prepared.initial
@@ -151,7 +100,7 @@ def _end_round(runs: Sequence[Running], answers: Sequence[Updates], watcher: Wat
         watcher.round(run.records[-1], run.prepared.config.rounds)
 
 
-def _measure_contributions(runs: Sequence[Running], watcher: Watcher, commits: "_Commits") -> None:
+def _measure_contributions(runs: Sequence[Running], watcher: Watcher, commits: Commits) -> None:
     # Runs that differ only in their method have the same clients, who stand alone only once.
     new_runs = [run for run in runs if run.contributions is None]
     new = {(id(run.prepared.clients), run.prepared.config.alone()): run for run in new_runs}
@@ -228,7 +177,7 @@ def _record(run: Running, sent: list[int], updates: Updates, scores: _Scores | N
     }
 
 
-def _finish(run: Running, clock: "_Clock") -> Result:
+def _finish(run: Running, clock: Clock) -> Result:
     assert run.contributions is not None
     layout, rewards = run.prepared.layout, run.rewards
     kept: tuple[Network, ...] = ()
@@ -263,55 +212,6 @@ def _finish(run: Running, clock: "_Clock") -> Result:
             run.folder.log(run.records[run.committed :])
         run.folder.finish(result, run.prepared.split, keep_models=run.keep_models)
     return result
-
-
-class _Commits:
-    """When what is done becomes final: after every round, or, where many runs write a lot, as soon as commits take no
-    more than a twentieth of the time."""
-
-    SPARE = 20
-
-    def __init__(self, runs: Sequence[Running], clock: "_Clock", every_round: bool) -> None:
-        self.clock, self._runs, self._every_round = clock, runs, every_round
-        self._cost, self._when = 0.0, time.monotonic()
-
-    def first(self, runs: Sequence[Running]) -> None:
-        """Contributions are measured: they are kept, and so is what a commit costs."""
-        self._when = time.monotonic()
-        self._make(runs)
-        self._cost, self._when = time.monotonic() - self._when, time.monotonic()
-
-    def after_round(self) -> None:
-        start = time.monotonic()
-        due = self._every_round or start - self._when >= self.SPARE * self._cost
-        # What is over and leaves no models is written down when it is finished.
-        self._make([run for run in self._waiting() if (run.keep_models if run.over else due)])
-        if due:
-            self._when = time.monotonic()
-            self._cost = self._when - start
-
-    def now(self) -> None:
-        """An interruption: all whole rounds are kept."""
-        self._make(self._waiting())
-
-    def _waiting(self) -> list[Running]:
-        """Runs with whole rounds that are not final."""
-        return [run for run in self._runs if run.committed < run.settled[0]]
-
-    def _make(self, runs: Sequence[Running]) -> None:
-        for run in runs:
-            run.commit(self.clock.seconds(run))
-
-
-class _Clock:
-    """Seconds of work on each run, those before an interruption included."""
-
-    def __init__(self, runs: Sequence[Running]) -> None:
-        self._start = time.perf_counter()
-        self._before = {id(run): 0.0 if run.folder is None else run.folder.seconds() for run in runs}
-
-    def seconds(self, run: Running) -> float:
-        return self._before[id(run)] + time.perf_counter() - self._start
 
 
 @contextmanager
