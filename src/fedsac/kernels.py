@@ -124,6 +124,29 @@ def _update(  # type: ignore[no-untyped-def]
         tl.store(place, _dot(tl.trans(value), step, old, precision), mask=there)
 
 
+@triton.jit
+def _below(  # type: ignore[no-untyped-def]
+    delta, weight, active, out, features: tl.constexpr, width: tl.constexpr, batch: tl.constexpr,
+    across: tl.constexpr, deep: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """out = delta @ weight.T where the layer below is active, else 0: one member's, for some neurons of that layer."""
+    member = tl.program_id(0).to(tl.int64)
+    k = tl.program_id(1) * across + tl.arange(0, across)
+    b = tl.arange(0, batch)
+    own = weight + member * features * width
+    total = tl.zeros((across, batch), dtype=tl.float32)
+    for start in tl.range(0, width, deep):
+        n = start + tl.arange(0, deep)
+        there = (k < features)[:, None] & (n < width)[None, :]
+        w = tl.load(own + k[:, None] * width + n[None, :], mask=there, other=0.0)
+        step = tl.load(delta + (member * batch + b)[None, :] * width + n[:, None], mask=(n < width)[:, None], other=0.0)
+        total = _dot(w, step, total, precision)
+    place = (member * batch + b)[None, :] * features + k[:, None]
+    a = tl.load(active + place, mask=(k < features)[:, None], other=0.0)
+    # A masked or silent neuron has a = 0: nothing flows back through it.
+    tl.store(out + place, tl.where(a <= 0, 0.0, total), mask=(k < features)[:, None])
+
+
 class Layer:
     """One layer of every member of a stack. It reads its inputs, rows of `x`, where they lie: the first and by far
     largest layer from the pool, normalised with `normal`, a scale and a shift [S or 1, features] each.
@@ -173,6 +196,16 @@ class Layer:
             precision=_precision(), num_warps=4,
         )  # fmt: skip
 
+    def below(self, delta: Tensor, active: Tensor, out: Tensor) -> None:
+        """out [k, batch, features] = delta @ weight.T where the layer below, whose output is `active`, is not silent:
+        the first k members' error there, from delta [k, batch, width]."""
+        across = min(64, max(16, triton.next_power_of_2(self._features)))
+        _below[(len(out), triton.cdiv(self._features, across))](
+            delta, self._weight, active, out, features=self._features, width=self._width, batch=delta.shape[1],
+            across=across, deep=min(32, max(16, triton.next_power_of_2(self._width))), precision=_precision(),
+            num_warps=4,
+        )  # fmt: skip
+
 
 @triton.jit
 def _errors(  # type: ignore[no-untyped-def]
@@ -197,7 +230,7 @@ def _errors(  # type: ignore[no-untyped-def]
 
 
 class Steps:
-    """The local steps of a stack: a dozen kernels each, whatever the number of members. See `stack.PlainSteps`."""
+    """The local steps of a stack: three kernels a layer, whatever the number of members. See `stack.PlainSteps`."""
 
     def __init__(
         self,
@@ -213,7 +246,7 @@ class Steps:
         self._rows, self._weight = (t.contiguous() for t in drawn)
         _, members, size = self._rows.shape
         self._lr, self._losses = lr, first.new_zeros(members)
-        self._y, self._weights = y, [w for w, _ in layers]
+        self._y = y
         self._active = [first.new_empty(members, size, b.shape[1]) for _, b in layers[:-1]]
         self._deltas = [first.new_empty(members, size, b.shape[1]) for _, b in layers]
         self._own = torch.arange(members * size, device=first.device).view(members, size)  # rows of activations
@@ -247,9 +280,7 @@ class Steps:
         )  # fmt: skip
         for j in range(len(deltas) - 1, -1, -1):
             if j:
-                below = torch.bmm(deltas[j], self._weights[j][:k].mT, out=deltas[j - 1])
-                # A masked or silent neuron has a = 0: nothing flows back through it.
-                torch.ops.aten.threshold_backward.grad_input(below, active[j - 1], 0, grad_input=below)
+                self._layers[j].below(deltas[j], active[j - 1], deltas[j - 1])
             self._layers[j].update(inputs[j], deltas[j])
 
     def losses(self) -> Tensor:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsac import precision
 from fedsac.models.neurons import Layout
 
 WORK_BYTES = 1 << 30  # of models in work at a time, on a CPU
@@ -66,9 +67,11 @@ def train(
     A member whose loss overflows ends as NaN or infinity without touching the others: see `finite`.
     """
     members = batches.rows.shape[1]
+    if models.is_cuda:  # the engine has cut up what is too large
+        return _train_on_gpu(layout, models, neurons, pool, batches, lr)
     trained, losses = models.new_empty(members, layout.parameters), models.new_empty(members)
-    # On a CPU a few hundred megabytes at a time are as fast as more; a GPU's memory is cut up by the engine.
-    at_once = members if models.is_cuda else max(1, WORK_BYTES // (4 * layout.parameters * models.element_size()))
+    # A few hundred megabytes at a time are as fast as more.
+    at_once = max(1, WORK_BYTES // (4 * layout.parameters * models.element_size()))
     for start in range(0, members, at_once):
         part = slice(start, min(start + at_once, members))
         mine = batches.part(part.start, part.stop)
@@ -77,6 +80,26 @@ def train(
         losses[part] = _train(
             layout, models if len(models) == 1 else models[part], masks, own, mine, lr[part], trained[part]
         )
+    return trained, losses
+
+
+def _train_on_gpu(
+    layout: Layout, models: Tensor, neurons: Tensor | None, pool: Samples, batches: Batches, lr: Tensor
+) -> tuple[Tensor, Tensor]:
+    from fedsac import graphs
+
+    def work(*given: Tensor) -> tuple[Tensor, Tensor]:
+        models, rows, weight, lr, scale, shift, *masks = given
+        trained = models.new_empty(rows.shape[1], layout.parameters)
+        own, drawn = replace(pool, scale=scale, shift=shift), replace(batches, rows=rows, weight=weight)
+        return trained, _train(layout, models, masks[0] if masks else None, own, drawn, lr, trained)
+
+    masks = () if neurons is None else (neurons,)
+    given = (models, batches.rows, batches.weight, lr, pool.scale, pool.shift, *masks)
+    if batches.rows.shape[1] * layout.parameters > graphs.SMALL:
+        return work(*given)
+    depends_on = layout, batches.at_work, precision.now(), graphs.place(pool.x), graphs.place(pool.y)
+    trained, losses = graphs.replayed(work, given, depends_on)
     return trained, losses
 
 

@@ -1,0 +1,122 @@
+"""CUDA graphs: the same bits as without, whatever changes between two launches."""
+
+import threading
+from collections import OrderedDict
+
+import pytest
+import torch
+
+from fedsac import graphs, precision, stack
+from fedsac.models.neurons import Layout
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+LAYOUT = Layout((70, 20, 18, 10))
+MEMBERS, STEPS, SAMPLES = 4, 6, 300
+
+
+@pytest.fixture(autouse=True)
+def _no_graphs(monkeypatch):
+    monkeypatch.setattr(graphs, "_graphs", OrderedDict())
+
+
+def given(seed, *, batch=32, dtype=torch.float32, masked=True, at_work=None):
+    """Everything drawn anew but the pool's images, as from round to round."""
+    rng = torch.Generator().manual_seed(seed)
+    models = torch.randn(MEMBERS, LAYOUT.parameters, generator=rng).mul(0.2).to("cuda", dtype)
+    neurons = (torch.rand(MEMBERS, LAYOUT.neurons, generator=rng) > 0.4).cuda() if masked else None
+    rows = torch.randint(0, SAMPLES, (STEPS, MEMBERS, batch), generator=rng).cuda()
+    weight = (torch.rand(rows.shape, generator=rng) / batch).to("cuda", dtype)
+    lr = torch.rand(MEMBERS, generator=rng).to("cuda", dtype)
+    return models, neurons, stack.Batches(rows, weight, at_work), lr
+
+
+def pool(seed, dtype=torch.float32):
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, 256, (SAMPLES, 70), dtype=torch.uint8, generator=rng).cuda()
+    y = torch.randint(0, 10, (SAMPLES,), generator=rng).cuda()
+    scale, shift = (torch.rand(MEMBERS, 70, generator=rng).div(64).to("cuda", dtype) for _ in range(2))
+    return stack.Samples(x, y, scale, shift)
+
+
+def train(samples, drawn):
+    models, neurons, batches, lr = drawn
+    return stack.train(LAYOUT, models, neurons, samples, batches, lr)
+
+
+def launched_one_by_one(monkeypatch, samples, drawn):
+    with monkeypatch.context() as patched:
+        patched.setattr(graphs, "SMALL", 0)
+        return train(samples, drawn)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {},
+        {"masked": False},
+        {"at_work": (4, 4, 3, 3, 1, 1)},
+        {"batch": 20},  # no kernel of ours
+        {"dtype": torch.float64},
+    ],
+)
+def test_a_graph_gives_the_bits_of_single_launches(case, monkeypatch):
+    samples = pool(0, case.get("dtype", torch.float32))
+    for seed in range(4):
+        drawn = given(seed, **case)
+        expected = launched_one_by_one(monkeypatch, samples, drawn)
+        found = train(samples, drawn)
+        assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))
+    assert [graph is not None for graph in graphs._graphs.values()] == [True]
+
+
+def test_what_was_found_before_stays():
+    samples = pool(0)
+    found = [train(samples, given(seed)) for seed in range(4)]
+    kept = [[t.clone() for t in each] for each in found]
+    train(samples, given(9))
+    assert all(torch.equal(a, b) for f, k in zip(found, kept, strict=True) for a, b in zip(f, k, strict=True))
+
+
+def test_another_pool_or_precision_is_another_graph(monkeypatch):
+    first, second = pool(0), pool(1)
+    for _ in range(3):
+        for samples in (first, second):
+            for name in ("float32", "tf32"):
+                with precision.using(name, torch.device("cuda")):
+                    expected = launched_one_by_one(monkeypatch, samples, given(2))
+                    assert torch.equal(train(samples, given(2))[0], expected[0])
+    assert len(graphs._graphs) == 4
+    assert all(graphs._graphs.values())
+
+
+def test_no_more_graphs_are_kept_than_are_wanted(monkeypatch):
+    monkeypatch.setattr(graphs, "KEPT", 2)
+    pools = [pool(seed) for seed in range(3)]
+    for _ in range(3):
+        for samples in pools:
+            expected = launched_one_by_one(monkeypatch, samples, given(3))
+            assert torch.equal(train(samples, given(3))[0], expected[0])
+            assert len(graphs._graphs) <= 2
+
+
+def test_threads_share_a_graph(monkeypatch):
+    samples = pool(0)
+    drawn = [given(seed) for seed in range(8)]
+    expected = [launched_one_by_one(monkeypatch, samples, d)[0] for d in drawn]
+    wrong = []
+
+    def work(numbers):
+        for _ in range(20):
+            for i in numbers:
+                if not torch.equal(train(samples, drawn[i])[0], expected[i]):
+                    wrong.append(i)
+
+    train(samples, drawn[0])
+    train(samples, drawn[0])  # captured
+    threads = [threading.Thread(target=work, args=(range(k, 8, 2),)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
