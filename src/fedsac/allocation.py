@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedsac.devices import moved
 from fedsac.errors import FedsacError
 from fedsac.importance import shares
 
@@ -43,4 +44,4 @@ def allocate(importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor
     length = torch.where(r == r.max(), len(order), length)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order))
-    return (rank < length.unsqueeze(1)).to(device)
+    return moved(rank < length.unsqueeze(1), device)

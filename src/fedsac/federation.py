@@ -140,21 +140,27 @@ class _Scores:
 
 def _evaluated(runs: Sequence[Running]) -> dict[int, _Scores]:
     """The scores of each run, by its id."""
-    found = {}
     models = personalised([(run.prepared.clients, run.rewards, run.round) for run in runs])
-    for run, rewards in zip(runs, models, strict=True):
-        layout = run.prepared.layout
-        whole = len(rewards) > 1 and all(submodel == layout for submodel in run.held)
-        neurons = None if whole else run.rewards.neurons
-        test, validation = (
-            stack.evaluate(layout, rewards, neurons, samples)[0].tolist()
-            for samples in (run.prepared.test, run.prepared.validation)
+    # All runs' are begun before the first is waited for.
+    begun = [_begun(run, rewards) for run, rewards in zip(runs, models, strict=True)]
+    found = {}
+    for run, (test, validation, common) in zip(runs, begun, strict=True):
+        found[id(run)] = _Scores(
+            test=test.done()[0].tolist(),
+            validation=validation.done()[0].tolist(),
+            common=None if common is None else float(common.done()[0]),
         )
-        common = None
-        if "model" in run.state:
-            common = float(stack.evaluate(layout, run.state["model"].unsqueeze(0), None, run.prepared.test)[0])
-        found[id(run)] = _Scores(test, validation, common)
     return found
+
+
+def _begun(run: Running, rewards: torch.Tensor) -> tuple[stack.Scores, stack.Scores, stack.Scores | None]:
+    """The scores of one run under way: its rewards' on the test set and on V, and the common model's."""
+    layout, test = run.prepared.layout, run.prepared.test
+    whole = len(rewards) > 1 and all(submodel == layout for submodel in run.held)
+    neurons = None if whole else run.rewards.neurons
+    common = stack.Scores(layout, run.state["model"].unsqueeze(0), None, test) if "model" in run.state else None
+    on_validation = stack.Scores(layout, rewards, neurons, run.prepared.validation)
+    return stack.Scores(layout, rewards, neurons, test), on_validation, common
 
 
 def _record(run: Running, sent: list[int], updates: Updates, scores: _Scores | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedsac import precision
+from fedsac.devices import moved
 from fedsac.models.neurons import Layout
 
 WORK_BYTES = 1 << 30  # of models in work at a time, on a CPU
@@ -286,7 +287,7 @@ def _losses(layout: Layout, model: Tensor, samples: Samples, member: int, rows: 
     layers = layout.views(model)
     first = _kernel(samples, scale, shift, *(t.unsqueeze(0) for t in layers[0]))
     found = []
-    for part in torch.from_numpy(rows).to(model.device).split(_chunk(layout, 1, model)):
+    for part in moved(torch.from_numpy(rows), model.device).split(_chunk(layout, 1, model)):
         if first is not None:
             a = first(part)[0]
         else:
@@ -328,30 +329,44 @@ def _chunk(layout: Layout, members: int, params: Tensor) -> int:
 
 @torch.no_grad()
 def evaluate(layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Accuracy and mean cross-entropy, float64 [S] each on the CPU, of every member on the same samples.
+    """Accuracy and mean cross-entropy, float64 [S] each on the CPU, of every member on the same samples: see `Scores`
+    for the arguments."""
+    return Scores(layout, params, neurons, samples).done()
+
+
+class Scores:
+    """Accuracy and mean cross-entropy of every member on the same samples, under way: a GPU is told what to do, and
+    `done` waits for it.
 
     `params` is [S, parameters], or [1, parameters] where all members are submodels of one model: the first layer, by
     far the largest, is then computed once for all of them.
     """
-    members = len(params) if neurons is None else max(len(params), len(neurons))
-    first = _kernel(samples, samples.scale, samples.shift, *layout.views(params)[0])
-    layers = layout.views(params if first else fold(layout, params, samples.scale, samples.shift))
-    masks = None if neurons is None else [m.unsqueeze(1).to(params.dtype) for m in layout.by_layer(neurons)]
-    right = torch.zeros(members, dtype=torch.int64, device=params.device)
-    loss = torch.zeros(members, dtype=torch.float64, device=params.device)
-    chunk, every = _chunk(layout, members, params), torch.arange(len(samples.y), device=params.device)
-    for x, y, rows in zip(samples.x.split(chunk), samples.y.split(chunk), every.split(chunk), strict=True):
-        a = x.to(params.dtype).expand(len(params), -1, -1) if first is None else first(rows)
-        for i, (w, b) in enumerate(layers[:-1]):
-            # After the first mask the members differ; until then one model is enough.
-            if i or first is None:
-                a = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1)).relu_()
-            a = a if masks is None else a * masks[i]
-        w, b = layers[-1]
-        logits = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1))
-        labels = y.expand(len(logits), -1)
-        right += (logits.argmax(2) == labels).sum(1)
-        picked = logits.gather(2, labels.unsqueeze(2)).squeeze(2)
-        loss += (logits.logsumexp(2) - picked).sum(1, dtype=torch.float64)
-    # On the CPU, where counts become fractions: a GPU's division may differ in the last bit.
-    return right.cpu().double() / len(samples.y), loss.cpu() / len(samples.y)
+
+    @torch.no_grad()
+    def __init__(self, layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples) -> None:
+        members = len(params) if neurons is None else max(len(params), len(neurons))
+        first = _kernel(samples, samples.scale, samples.shift, *layout.views(params)[0])
+        layers = layout.views(params if first else fold(layout, params, samples.scale, samples.shift))
+        masks = None if neurons is None else [m.unsqueeze(1).to(params.dtype) for m in layout.by_layer(neurons)]
+        self._right = torch.zeros(members, dtype=torch.int64, device=params.device)
+        self._loss = torch.zeros(members, dtype=torch.float64, device=params.device)
+        self._samples = len(samples.y)
+        chunk, every = _chunk(layout, members, params), torch.arange(self._samples, device=params.device)
+        for x, y, rows in zip(samples.x.split(chunk), samples.y.split(chunk), every.split(chunk), strict=True):
+            a = x.to(params.dtype).expand(len(params), -1, -1) if first is None else first(rows)
+            for i, (w, b) in enumerate(layers[:-1]):
+                # After the first mask the members differ; until then one model is enough.
+                if i or first is None:
+                    a = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1)).relu_()
+                a = a if masks is None else a * masks[i]
+            w, b = layers[-1]
+            logits = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1))
+            labels = y.expand(len(logits), -1)
+            self._right += (logits.argmax(2) == labels).sum(1)
+            picked = logits.gather(2, labels.unsqueeze(2)).squeeze(2)
+            self._loss += (logits.logsumexp(2) - picked).sum(1, dtype=torch.float64)
+
+    def done(self) -> tuple[Tensor, Tensor]:
+        """Float64 [S] each, on the CPU."""
+        # Counts become fractions there: a GPU's division may differ in the last bit.
+        return self._right.cpu().double() / self._samples, self._loss.cpu() / self._samples

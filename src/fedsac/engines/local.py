@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedsac import batches, stack
+from fedsac.devices import moved
 from fedsac.methods.base import Rewards, Updates
 from fedsac.models.neurons import Layout
 from fedsac.rng import stream
@@ -126,8 +127,9 @@ class _Stack:
         rates = [torch.full((n,), job.clients.lr, dtype=dtype) for job, n in zip(jobs, self._sizes, strict=True)]
         # Who has fewer steps stands further back, so that whoever is still at work comes first.
         steps = torch.tensor([count for job in jobs for count in job.steps])
-        self._order = None if (steps == steps[0]).all() else steps.argsort(descending=True, stable=True).to(device)
-        self._given = _batches(jobs, device, dtype), torch.cat(rates).to(device)
+        equal = bool((steps == steps[0]).all())
+        self._order = None if equal else moved(steps.argsort(descending=True, stable=True), device)
+        self._given = _batches(jobs, device, dtype), moved(torch.cat(rates), device)
         if self._order is not None:
             counts = [int((steps > step).sum()) for step in range(int(steps.max()))]
             drawn, lr = self._given
@@ -214,17 +216,11 @@ def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> stack
         jobs[0].clients.batch,
         [stream(job.clients.seed, job.purpose, job.round, name) for job in drawn for name in job.clients.names],
     )
-    on_device = _uploaded(rows, device), _uploaded(weight, device).to(dtype)
+    on_device = moved(torch.from_numpy(rows), device), moved(torch.from_numpy(weight).to(dtype), device)
     if len(drawn) < len(jobs):
-        index = torch.tensor(which, device=device)
+        index = moved(torch.tensor(which), device)
         on_device = on_device[0][:, index], on_device[1][:, index]
     return stack.Batches(*on_device)
-
-
-def _uploaded(array: np.ndarray, device: torch.device) -> Tensor:
-    tensor = torch.from_numpy(array)
-    # From pinned memory the copy does not wait for what the device is doing.
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 Absent = Callable[[int, str], bool]
@@ -299,6 +295,6 @@ def personalised(runs: Sequence[Work]) -> list[Tensor]:
     models = [rewards.models for _, rewards, _ in runs]
     for i, trained in zip(extra, train(jobs), strict=True):
         # Who diverges in that epoch keeps the model it was given.
-        finite = trained.finite.unsqueeze(1).to(models[i].device)
+        finite = moved(trained.finite.unsqueeze(1), models[i].device)
         models[i] = torch.where(finite, trained.models, models[i])
     return models

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedsac.methods.base import State, Task, Updates
 from fedsac.methods.fedsac import FedSAC
-from fedsac.methods.gradients import sample_shares
+from fedsac.methods.gradients import sample_shares, weighted
 
 
 @dataclass(frozen=True)
@@ -28,4 +28,4 @@ class NoAllocation(FedSAC):
 class NoAggregation(FedSAC):
     def merge(self, task: Task, state: State, updates: Updates) -> Tensor:
         held = torch.where(task.layout.held(updates.neurons), updates.params, 0)
-        return sample_shares(task, updates.clients).to(held) @ held
+        return weighted(sample_shares(task, updates.clients), held)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedsac.devices import moved
 from fedsac.methods.base import Rewards, State, Task, Updates
 from fedsac.methods.gradients import (
     check_reward_by,
@@ -62,7 +63,7 @@ class CFFL:
         g = rescaled(learned, self.length)
         total = weighted(sample_shares(task, updates.clients), g)
         new = models + keep(task.layout, total, sizes * r / r.max())
-        new[who] += learned - sizes[who].to(g).unsqueeze(1) * g
+        new[who] += learned - moved(sizes[who].to(g.dtype), g.device).unsqueeze(1) * g
         if self.reward_by == "own":
             low = (r < 1 / 3 / len(r)).to(models.device)
             new = torch.where(low.unsqueeze(1), models, new)

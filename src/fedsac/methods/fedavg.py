@@ -8,9 +8,8 @@ that it trained one epoch more on its own data. Training itself goes on from the
 
 from dataclasses import dataclass
 
-import torch
-
 from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.gradients import sample_shares, weighted
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,4 @@ class FedAvg:
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:
             return state
-        n = torch.tensor([task.samples[i] for i in updates.clients], dtype=torch.float64)
-        weights = (n / n.sum()).to(updates.params)
-        return {"model": weights @ updates.params}
+        return {"model": weighted(sample_shares(task, updates.clients), updates.params)}

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fedsac.devices import moved
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task, Updates
 
@@ -47,7 +48,7 @@ def rescaled(update: Tensor, length: float) -> Tensor:
 
 def weighted(weights: Tensor, update: Tensor) -> Tensor:
     """sum_i w_i g_i, [parameters]."""
-    return weights.to(update) @ update
+    return moved(weights.to(update.dtype), update.device) @ update
 
 
 def cosines(update: Tensor, total: Tensor) -> Tensor:

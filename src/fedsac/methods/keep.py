@@ -5,6 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from fedsac.devices import moved
 from fedsac.models.neurons import Layout
 
 
@@ -48,8 +49,8 @@ def _at_once(layout: Layout, update: Tensor, size: Tensor, k: Tensor) -> Tensor:
     number, keys, ends = _numbered(layout, update.device)
     ordered = (keys | size.view(torch.int32)).sort().values
     # On the CPU, and brought over once: where each bound lies, and what makes it infinite.
-    none = torch.where(k == 0, torch.inf, 0.0).to(size)
-    at = (ends - k.clamp_min(1)).to(size.device)
+    none = moved(torch.where(k == 0, torch.inf, 0.0), size.device)
+    at = moved(ends - k.clamp_min(1), size.device)
     least = (ordered[at] & 0xFFFFFFFF).int().view(torch.float32) + none
     return torch.where(size >= least.T[:, number], update, 0)
 
