@@ -22,10 +22,19 @@ def drawn(*shape, seed=0):
 
 
 @pytest.mark.parametrize(
-    "sizes, batch, own", [((70, 20, 18, 10), 16, True), ((33, 200, 40), 32, False), ((129, 130, 7, 30, 3), 64, True)]
+    "sizes, batch, own",
+    [
+        ((70, 20, 18, 10), 16, True),
+        ((512, 24, 10), 16, True),
+        ((545, 24, 10), 16, True),
+        ((33, 200, 40), 32, False),
+        ((129, 130, 7, 30, 3), 64, True),
+    ],
 )
 @pytest.mark.parametrize("masked", [False, True])
-def test_local_steps(sizes, batch, own, masked):
+@pytest.mark.parametrize("programs", [1, kernels.PROGRAMS])  # as a large stack is computed, and as a small one
+def test_local_steps(sizes, batch, own, masked, programs, monkeypatch):
+    monkeypatch.setattr(kernels, "PROGRAMS", programs)
     members, layout, rng = 3, Layout(sizes), torch.Generator().manual_seed(6)
     x, y = (drawn(50, sizes[0]) * 40).abs().to(torch.uint8), (torch.arange(50) % sizes[-1]).to(DEVICE)
     scale, shift = (drawn(members if own else 1, sizes[0], seed=i) / 40 for i in (1, 2))
@@ -52,7 +61,9 @@ def test_local_steps(sizes, batch, own, masked):
 
 
 @pytest.mark.parametrize("features, width, samples", [(64, 20, 70), (33, 200, 300), (96, 130, 128)])
-def test_the_first_layer_on_the_same_samples_for_all_members(features, width, samples):
+@pytest.mark.parametrize("programs", [1, kernels.PROGRAMS])
+def test_the_first_layer_on_the_same_samples_for_all_members(features, width, samples, programs, monkeypatch):
+    monkeypatch.setattr(kernels, "PROGRAMS", programs)
     x = (drawn(400, features) * 40).abs().to(torch.uint8)
     scale, shift = (drawn(1, features, seed=i) for i in (1, 2))
     # Weights as they lie in flat vectors of parameters: one member's do not begin where the last one's end.

@@ -33,15 +33,24 @@ def allocate(importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor
     >>> [row.nonzero().squeeze(1).tolist() for row in mask]
     [[0, 3, 4], [0, 1, 2, 3, 4]]
     """
-    # On the CPU: a few hundred numbers in a dozen operations, each of which would cost a GPU more than it does there.
-    device, importance = importance.device, importance.double().cpu()
+    check(importance)
+    return prefixes(importance, reputation)
+
+
+def check(importance: Tensor) -> None:
+    """Raise where importance is not a number."""
     if not importance.isfinite().all():
         raise FedsacError("importance is not a number: the model's loss on validation data overflows; lower --lr")
-    r = torch.as_tensor(reputation, dtype=torch.float64).cpu()
+
+
+def prefixes(importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor:
+    """`allocate` without a look at the numbers, for which a GPU would have to be waited for: see `check`."""
+    importance = importance.double()
+    r = torch.as_tensor(reputation, dtype=torch.float64)
+    best = moved(r == r.max(), importance.device)
     order = importance.argsort(stable=True)
     earned = shares(importance)[order].cumsum(0)
-    length = torch.searchsorted(earned, r + TOLERANCE, right=True).clamp_min(1)
-    length = torch.where(r == r.max(), len(order), length)
+    length = torch.searchsorted(earned, moved(r + TOLERANCE, importance.device), right=True).clamp_min(1)
     rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order))
-    return moved(rank < length.unsqueeze(1), device)
+    rank[order] = torch.arange(len(order), device=order.device)
+    return best.unsqueeze(1) | (rank < length.unsqueeze(1))

@@ -89,6 +89,7 @@ def _end_round(runs: Sequence[Running], answers: Sequence[Updates], watcher: Wat
     sent = [[submodel.parameters for submodel in run.held] for run in runs]
     for run, updates in zip(runs, answers, strict=True):
         run.state = run.method.learn(run.task, run.state, updates)
+    for run in runs:  # only now: a GPU, told what to do for all of them, is waited for once
         run.earn()
         run.round += 1
     scores = _evaluated([run for run in runs if run.round % run.prepared.config.eval_every == 0 or run.over])

@@ -164,9 +164,7 @@ def shares(values: Tensor) -> Tensor:
     """
     positive = values.double().clamp_min(0)
     total = positive.sum()
-    if total <= 0:
-        return torch.full_like(positive, 100 / len(positive))
-    return positive / total * 100
+    return torch.where(total <= 0, 100 / len(positive), positive / total * 100)
 
 
 def _padded(network: Network) -> list[tuple[Tensor, Tensor]]:

@@ -18,6 +18,7 @@ from fedsac import precision
 
 PRECISIONS: dict[str, Any] = {"float32": "tf32x3", "tf32": "tf32", "bf16": "bf16"}
 WIDEST = 512  # of a layer behind the one that is measured
+PROGRAMS = 132  # that a large GPU runs at once, one on each of its processors
 BATCHES = (16, 32, 64, 128)  # sizes that a tensor core takes whole
 
 
@@ -103,21 +104,23 @@ def _forward(  # type: ignore[no-untyped-def]
 @triton.jit
 def _update(  # type: ignore[no-untyped-def]
     x, rows, scale, shift, delta, weight, bias, stride, features: tl.constexpr, width: tl.constexpr,
-    normal: tl.constexpr, batch: tl.constexpr, across: tl.constexpr, deep: tl.constexpr, precision: tl.constexpr,
+    normal: tl.constexpr, batch: tl.constexpr, across: tl.constexpr, span: tl.constexpr, deep: tl.constexpr,
+    precision: tl.constexpr,
 ):  # fmt: skip
-    """weight += inputs.T @ delta, bias += delta's sum: one member's, for some of the layer's neurons. A loop over the
-    features, so that the next weights are on their way while these are updated: twice as fast as a program for each
-    block of them."""
+    """weight += inputs.T @ delta, bias += delta's sum: one member's, for some of the layer's neurons and a span of its
+    features. A loop over these, so that the next weights are on their way while some are updated: where there are many
+    members, twice as fast as a program for each block of weights."""
     member = tl.program_id(0).to(tl.int64)
     b = tl.arange(0, batch)
     n = tl.program_id(1) * across + tl.arange(0, across)
     row = tl.load(rows + member * batch + b)
     step = tl.load(delta + (member * batch + b)[:, None] * width + n[None, :], mask=(n < width)[None, :], other=0.0)
-    old_bias = tl.load(bias + member * width + n, mask=n < width, other=0.0)
-    tl.store(bias + member * width + n, old_bias + tl.sum(step, 0), mask=n < width)
-    own = weight + member * features * width
-    for start in tl.range(0, features, deep, num_stages=2):
-        k = start + tl.arange(0, deep)
+    if tl.program_id(2) == 0:
+        old_bias = tl.load(bias + member * width + n, mask=n < width, other=0.0)
+        tl.store(bias + member * width + n, old_bias + tl.sum(step, 0), mask=n < width)
+    own, begin = weight + member * features * width, tl.program_id(2) * span
+    for start in tl.range(0, span, deep, num_stages=2):
+        k = begin + start + tl.arange(0, deep)
         place, there = own + k[:, None] * width + n[None, :], _there(k[:, None], n[None, :], features, width, deep)
         old = tl.load(place, mask=there, other=0.0)
         value = _inputs(x, scale + member * stride, shift + member * stride, row, k, features, deep, normal)
@@ -179,22 +182,37 @@ class Layer:
         scale, shift = self._normal or (self._bias, self._bias)
         samples = rows.shape[1]
         block = samples if samples in BATCHES else BATCHES[-1]
-        _forward[(len(out), self._blocks, triton.cdiv(samples, block))](
+        times = triton.cdiv(samples, block)
+        across, deep, warps = self._across, 32, 4 if block < 128 else 8
+        if len(self._weight) * self._blocks * times < PROGRAMS:
+            # A small stack: many programs, each with few neurons and few rounds of its loop.
+            across, deep, warps = 16, min(128, 4096 // block), 2
+        _forward[(len(out), triton.cdiv(self._width, across), times)](
             self._x, rows, scale, shift, self._weight, self._bias, self._bias if self._mask is None else self._mask,
             out, self._stride, samples, samples if len(rows) > 1 else 0, features=self._features, width=self._width,
             normal=self._normal is not None, relu=self._relu, masked=self._mask is not None, block=block,
-            across=self._across, deep=32, precision=_precision(), num_warps=4 if block < 128 else 8,
+            across=across, deep=deep, precision=_precision(), num_warps=warps,
         )  # fmt: skip
 
     def update(self, rows: Tensor, delta: Tensor) -> None:
         """weight += inputs.T @ delta, bias += delta's sum, for the first k members: rows [k, batch] of x, delta [k,
         batch, width]. Never for weights that were not contiguous, of which this holds a copy."""
         scale, shift = self._normal or (self._bias, self._bias)
-        _update[(len(delta), self._blocks)](
+        deep = 64
+        parts, span = self._spans(deep)
+        _update[(len(delta), self._blocks, parts)](
             self._x, rows, scale, shift, delta, self._weight, self._bias, self._stride, features=self._features,
-            width=self._width, normal=self._normal is not None, batch=rows.shape[1], across=self._across, deep=64,
-            precision=_precision(), num_warps=4,
+            width=self._width, normal=self._normal is not None, batch=rows.shape[1], across=self._across, span=span,
+            deep=deep, precision=_precision(), num_warps=4,
         )  # fmt: skip
+
+    def _spans(self, deep: int) -> tuple[int, int]:
+        """Into how many spans of how many features a layer is cut: as many as a small stack needs to keep a GPU busy,
+        but none of less than four blocks. Where blocks end with the features, spans do: nothing checks for it."""
+        blocks = triton.cdiv(self._features, deep)
+        wanted = max(1, min(4 * PROGRAMS // (len(self._weight) * self._blocks), blocks // 4))
+        parts = wanted if self._features % deep else max(n for n in range(1, wanted + 1) if blocks % n == 0)
+        return parts, triton.cdiv(blocks, parts) * deep
 
     def below(self, delta: Tensor, active: Tensor, out: Tensor) -> None:
         """out [k, batch, features] = delta @ weight.T where the layer below, whose output is `active`, is not silent:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedsac.aggregation import aggregate_submodels, damped
-from fedsac.allocation import allocate, reputation
+from fedsac.allocation import check, prefixes, reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Rewards, State, Task, Updates
 from fedsac.methods.calibration import Parts, calibrated
@@ -61,6 +61,7 @@ class FedSAC:
         return self.allocated(task, task.initial, 0)
 
     def rewards(self, task: Task, state: State) -> Rewards:
+        check(state["importance"])  # here and not while it learns: a GPU is waited for when all runs have learned
         r = reputation(task.contributions, self.beta)
         return Rewards(state["model"].unsqueeze(0), state["neurons"], tuple(r.tolist()))
 
@@ -82,7 +83,7 @@ class FedSAC:
             rows = Parts.of(task, self.server_share if self.server_steps else 0).calibration
             neurons = calibrated(task, model, importance, rows, room=self.room, smooth=self.smooth, ties=self.ties)
         else:
-            neurons = allocate(importance, reputation(task.contributions, self.beta))
+            neurons = prefixes(importance, reputation(task.contributions, self.beta))
         return {"model": model, "importance": importance, "neurons": neurons}
 
     def measure(self, task: Task, model: Tensor, over: int) -> Tensor:
