@@ -16,7 +16,7 @@ OURS = "fedsac-plus"
 INTRODUCTION = """# Methods, side by side
 
 CIFAR-10 and Fashion-MNIST, ten clients, 100 rounds of 20 steps (batch 32, learning rate .05), five seeds (0 to 4),
-every method with its default options, on one NVIDIA H200 in float32: 56 to 100 seconds for each table. Made by
+every method with its default options, on one NVIDIA H200 in float32: 29 to 51 seconds for each table. Made by
 
     fedsac compare --data DATA --scene SCENE --methods all --seeds 5 --rounds 100 --eval-every 10 --device cuda
 
@@ -33,9 +33,7 @@ dearly in DIR); *lose* how many of ten clients end no better than alone; MB down
 Hyper-parameters were not tuned per cell. CGSV, CFFL, FedAVE and RFFL reward by contribution here, as in the paper's
 tables (`reward_by`); with our readings of CFFL and CGSV the rewards come out nearly equal, or upside down, in several
 cells where the paper prints a gamma above 85. What differs from the authors' runs is not known; do not quote these
-rows as theirs. After these runs a few corner cases of the gradient methods were mended (one entry too many kept through
-rounding, q-FFL in float64); the tables were not made again. Options of `fedsac-plus` were chosen on a development split
-of the training data (docs/fedsac-plus.md).
+rows as theirs. Options of `fedsac-plus` were chosen on a development split of the training data (docs/fedsac-plus.md).
 """
 
 
