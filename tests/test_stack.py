@@ -100,10 +100,24 @@ def test_members_in_work_a_few_at_a_time(at_once, monkeypatch):
     x, y, modules, rows = everyone()
     neurons = torch.rand(4, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
     params, losses = trained(x, y, modules, rows, neurons)
-    monkeypatch.setattr(stack, "WORK_BYTES", at_once * 4 * LAYOUT.parameters * 8)
+    monkeypatch.setattr(stack, "_at_once", lambda *given: at_once)
     again, also = trained(x, y, modules, rows, neurons)
     assert plain.worst(again, params) < 1e-12
     assert plain.worst(also, losses) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "sizes, threads, members",
+    [
+        ((3072, 200, 200, 10), 2, 10),  # the cache holds three
+        ((3072, 200, 200, 10), 4, 12),
+        ((64, 32, 32, 10), 2, 256),  # 49,192 bytes each, model and activations: 255, and one more for the second thread
+        ((50_000, 4000, 10), 2, 1),  # 800 MB each
+    ],
+)
+def test_members_at_a_time(sizes, threads, members, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert stack._at_once(Layout(sizes), 32, 4) == members
 
 
 def test_members_normalise_in_their_own_way():

@@ -19,6 +19,8 @@ from fedsac.devices import moved
 from fedsac.models.neurons import Layout
 
 WORK_BYTES = 1 << 30  # of models in work at a time, on a CPU
+CACHE_BYTES = 12 << 20  # of models and activations in work at a time, which a CPU's cache holds
+FEW = 10  # members, with fewer of whom every operation is too short to share among threads
 LOSS_BATCH = 64  # of the losses that clients report: FedAVE's
 MOST_ROWS = 1 << 22  # of samples at a time: a kernel's grid has an end
 CHUNK_BYTES = 64 << 20  # of activations at a time during evaluation: what a CPU needs for full speed; a GPU wants more
@@ -71,8 +73,7 @@ def train(
     if models.is_cuda:  # the engine has cut up what is too large
         return _train_on_gpu(layout, models, neurons, pool, batches, lr)
     trained, losses = models.new_empty(members, layout.parameters), models.new_empty(members)
-    # A few hundred megabytes at a time are as fast as more.
-    at_once = max(1, WORK_BYTES // (4 * layout.parameters * models.element_size()))
+    at_once = _at_once(layout, batches.rows.shape[2], models.element_size())
     for start in range(0, members, at_once):
         part = slice(start, min(start + at_once, members))
         mine = batches.part(part.start, part.stop)
@@ -82,6 +83,15 @@ def train(
             layout, models if len(models) == 1 else models[part], masks, own, mine, lr[part], trained[part]
         )
     return trained, losses
+
+
+def _at_once(layout: Layout, batch: int, itemsize: int) -> int:
+    """Members at a time: as many as a CPU's cache holds, but not too few, and a whole number for each thread. A step
+    reads every weight three times: a thousand small models in one go take a fifth longer."""
+    threads = torch.get_num_threads()
+    model = itemsize * layout.parameters
+    members = max(FEW, CACHE_BYTES // (model + itemsize * 2 * batch * sum(layout.sizes)))
+    return min(-(-members // threads) * threads, max(1, WORK_BYTES // (4 * model)))
 
 
 def _train_on_gpu(
