@@ -215,3 +215,11 @@ def test_interrupted_by_control_c_it_says_how_to_go_on():
     process.stderr.close()
     assert "interrupted; go on with: fedsac run --resume run" in rest
     assert "Traceback" not in rest
+
+
+def test_very_many_clients_do_not_fill_the_screen(tmp_path, capsys):
+    given = ["--clients", "70", "--scene", "iid", "--rounds", "1", "--standalone-steps", "2", "--hidden", "8"]
+    assert main(["run", *given, "--out", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert "client-60 " in out and "and 10 more" in out and "client-61 " not in out
+    assert len(json.loads((tmp_path / "run" / "summary.json").read_text())["rewards"]) == 70

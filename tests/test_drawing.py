@@ -4,6 +4,8 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsac.report import axes
 from fedsac.report.charts import (
@@ -132,6 +134,24 @@ def test_one_client_and_very_many(many):
             assert left >= 0 and top >= 0 and right <= drawing.width and bottom <= drawing.height
         read_pdf(pdf(drawing))
         ElementTree.fromstring(svg(drawing))
+
+
+places = st.builds(
+    lambda left, top, width, height: (left, top, left + width, top + height),
+    *(st.floats(-100, 300), st.floats(-100, 300), st.floats(0.5, 120), st.floats(0.5, 40)),
+)
+
+
+@given(st.lists(places, max_size=12), places)
+def test_whether_a_place_is_taken(those, place):
+    taken = axes._Taken()
+    for other in those:
+        taken.add(other)
+
+    def overlap(a, b):
+        return min(a[2], b[2]) > max(a[0], b[0]) and min(a[3], b[3]) > max(a[1], b[1])
+
+    assert taken.meets(place) == any(overlap(place, other) for other in those)
 
 
 def test_nothing_to_draw_is_an_empty_frame():

@@ -175,13 +175,20 @@ def test_evaluation_equals_torchs(shared_model):
         assert float(loss[i]) == pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)), rel=1e-9)
 
 
-def test_evaluation_in_chunks_is_the_same(monkeypatch):
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_evaluation_in_chunks_is_the_same(shared, masked, monkeypatch):
     x, y, modules, _ = everyone()
     params = torch.stack([Network.of(module).params for module in modules])
+    params = params[:1] if shared else params
+    neurons = torch.rand(5, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
+    neurons = (neurons if shared else neurons[:4]) if masked else None
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
-    whole = stack.evaluate(LAYOUT, params, None, stack.Samples(x, y, one, one * 0))
-    monkeypatch.setattr(stack, "CHUNK_BYTES", 7 * 8 * 64)
-    parts = stack.evaluate(LAYOUT, params, None, stack.Samples(x, y, one, one * 0))
+    whole = stack.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
+    assert len(whole[0]) == max(len(params), 0 if neurons is None else len(neurons))
+    monkeypatch.setattr(stack, "CHUNK", 7)
+    monkeypatch.setattr(stack, "CHUNK_BYTES", 3 * 7 * 8 * max(SIZES[1:]))  # three members
+    parts = stack.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
     assert (whole[0] == parts[0]).all()
     assert plain.worst(parts[1], whole[1]) < 1e-12
 

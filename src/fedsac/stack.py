@@ -23,7 +23,9 @@ CACHE_BYTES = 12 << 20  # of models and activations in work at a time, which a C
 FEW = 10  # members, with fewer of whom every operation is too short to share among threads
 LOSS_BATCH = 64  # of the losses that clients report: FedAVE's
 MOST_ROWS = 1 << 22  # of samples at a time: a kernel's grid has an end
-CHUNK_BYTES = 64 << 20  # of activations at a time during evaluation: what a CPU needs for full speed; a GPU wants more
+CHUNK = 1024  # samples evaluated at a time on a CPU, by as many members as make
+CHUNK_BYTES = 8 << 20  # of activations: they should stay in its cache
+GPU_BYTES = 1 << 30  # of activations at a time on a GPU, of all members
 
 
 @dataclass(frozen=True)
@@ -331,10 +333,17 @@ def _kernel(
 
 
 def _chunk(layout: Layout, members: int, params: Tensor) -> int:
-    """Samples at a time, so that the activations of all members take `CHUNK_BYTES`."""
-    budget = CHUNK_BYTES * (16 if params.is_cuda else 1)
-    chunk = budget // (params.element_size() * max(layout.sizes[0], members * max(layout.sizes[1:])))
-    return min(max(1, chunk), MOST_ROWS)
+    """Samples at a time."""
+    if not params.is_cuda:
+        return CHUNK
+    largest = max(layout.sizes[0], members * max(layout.sizes[1:]))
+    return min(max(1, GPU_BYTES // (params.element_size() * largest)), MOST_ROWS)
+
+
+def _layer(a: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """a @ weight + bias of every member; what they share has a first axis of 1."""
+    members = max(len(a), len(weight))
+    return torch.bmm(a.expand(members, -1, -1), weight.expand(members, -1, -1)).add_(bias.unsqueeze(1))
 
 
 @torch.no_grad()
@@ -362,19 +371,33 @@ class Scores:
         self._loss = torch.zeros(members, dtype=torch.float64, device=params.device)
         self._samples = len(samples.y)
         chunk, every = _chunk(layout, members, params), torch.arange(self._samples, device=params.device)
+        widest = params.element_size() * max(layout.sizes[1:])
+        at_once = members if params.is_cuda else max(2, CHUNK_BYTES // (min(chunk, self._samples) * widest))
+        # The first layer comes first where there is a kernel for it, or where members are submodels that share it.
+        ahead = first is not None or (len(params) == 1 and len(layers) > 1)
         for x, y, rows in zip(samples.x.split(chunk), samples.y.split(chunk), every.split(chunk), strict=True):
-            a = x.to(params.dtype).expand(len(params), -1, -1) if first is None else first(rows)
-            for i, (w, b) in enumerate(layers[:-1]):
-                # After the first mask the members differ; until then one model is enough.
-                if i or first is None:
-                    a = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1)).relu_()
-                a = a if masks is None else a * masks[i]
-            w, b = layers[-1]
-            logits = torch.bmm(a, w.expand(len(a), -1, -1)).add_(b.unsqueeze(1))
-            labels = y.expand(len(logits), -1)
-            self._right += (logits.argmax(2) == labels).sum(1)
-            picked = logits.gather(2, labels.unsqueeze(2)).squeeze(2)
-            self._loss += (logits.logsumexp(2) - picked).sum(1, dtype=torch.float64)
+            a = x.to(params.dtype).unsqueeze(0) if first is None else first(rows)
+            if ahead and first is None:
+                a = _layer(a, *layers[0]).relu_()
+            for start in range(0, members, at_once):
+                part = slice(start, start + at_once)
+                own = [(w, b) if len(w) == 1 else (w[part], b[part]) for w, b in layers]
+                held = None if masks is None else [mask[part] for mask in masks]
+                self._score(part, a if len(a) == 1 else a[part], own, held, y, ahead)
+
+    def _score(
+        self, part: slice, a: Tensor, layers: Layers, masks: list[Tensor] | None, y: Tensor, ahead: bool
+    ) -> None:
+        """Some members, some samples: from inputs, or from what is active in the first layer if that is `ahead`."""
+        for i, layer in enumerate(layers[:-1]):
+            if i or not ahead:
+                a = _layer(a, *layer).relu_()
+            a = a if masks is None else a * masks[i]
+        logits = _layer(a, *layers[-1])
+        labels = y.expand(len(logits), -1)
+        self._right[part] += (logits.argmax(2) == labels).sum(1)
+        picked = logits.gather(2, labels.unsqueeze(2)).squeeze(2)
+        self._loss[part] += (logits.logsumexp(2) - picked).sum(1, dtype=torch.float64)
 
     def done(self) -> tuple[Tensor, Tensor]:
         """Float64 [S] each, on the CPU."""

@@ -1,5 +1,6 @@
 """The table at the end of a run: who contributed what, who was paid what."""
 
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
@@ -7,6 +8,7 @@ from rich.table import Table
 
 from fedsac.result import LABELS, Result
 
+MOST_CLIENTS = 60  # lines of the table: beyond them, the page and the folder have everybody
 EXPLAINED = {
     "last": "last: the last round, our headline",
     "selected": "selected: chosen on validation data alone",
@@ -38,7 +40,7 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
         result.inside_bcf,
         strict=True,
     )
-    for name, samples, decides, on_test, reputation, neurons, reward, inside in rows:
+    for name, samples, decides, on_test, reputation, neurons, reward, inside in islice(rows, MOST_CLIENTS):
         clients.add_row(
             name,
             str(samples),
@@ -49,6 +51,8 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
             f"{reward:.3f}",
             "yes" if inside else "no",
         )
+    if len(result.clients) > MOST_CLIENTS:
+        clients.caption = f"and {len(result.clients) - MOST_CLIENTS:,} more: the page and summary.json have everybody"
     console.print(clients)
     alone = (
         "alone: accuracy of the model a client trains alone, its contribution: on V, the server's validation data, it "

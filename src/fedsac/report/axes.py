@@ -1,8 +1,10 @@
 """The frame of a chart: scales with round ticks, a legend that wraps, labels that keep out of each other's way."""
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from fedsac.report.shapes import MARKS, Area, Drawing, Line, Mark, Text, box, fitted, text_width
 
@@ -168,7 +170,9 @@ Box = tuple[float, float, float, float]
 
 def place_labels(frame: Frame, points: Sequence[tuple[float, float, str]], reserved: Sequence[Box] = ()) -> None:
     """Name points (in pixels) where there is room beside them; one without room stays unnamed."""
-    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y, _ in points] + list(reserved)
+    taken = _Taken()
+    for place in (*((x - 6, y - 6, x + 6, y + 6) for x, y, _ in points), *reserved):
+        taken.add(place)
     for x, y, name in points:
         name = fitted(name, SMALL, 110)
         width = text_width(name, SMALL)
@@ -181,14 +185,32 @@ def place_labels(frame: Frame, points: Sequence[tuple[float, float, str]], reser
             inside = (
                 left >= frame.left + 2 and place[2] <= frame.right and top >= frame.top and place[3] <= frame.bottom
             )
-            if inside and not any(_meet(place, other) for other in taken):
-                taken.append(place)
+            if inside and not taken.meets(place):
+                taken.add(place)
                 frame.drawing.add(Text(left, top + 9.5, name, SMALL, colour="soft"))
                 break
 
 
-def _meet(a: Box, b: Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+class _Taken:
+    """Places that are taken, each noted in all squares of a grid that it touches: with thousands of points, whether a
+    place is free must not be asked of all others."""
+
+    SQUARE = 32
+
+    def __init__(self) -> None:
+        self._squares: dict[tuple[int, int], list[Box]] = defaultdict(list)
+
+    def add(self, place: Box) -> None:
+        for square in self._touched(place):
+            self._squares[square].append(place)
+
+    def meets(self, a: Box) -> bool:
+        near = (b for square in self._touched(a) for b in self._squares.get(square, ()))
+        return any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for b in near)
+
+    def _touched(self, place: Box) -> Iterator[tuple[int, int]]:
+        left, top, right, bottom = (int(side // self.SQUARE) for side in place)
+        return product(range(left, right + 1), range(top, bottom + 1))
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
