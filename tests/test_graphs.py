@@ -56,8 +56,6 @@ def launched_one_by_one(monkeypatch, samples, drawn):
         {},
         {"masked": False},
         {"at_work": (4, 4, 3, 3, 1, 1)},
-        {"batch": 20},  # no kernel of ours
-        {"dtype": torch.float64},
     ],
 )
 def test_a_graph_gives_the_bits_of_single_launches(case, monkeypatch):
@@ -68,6 +66,14 @@ def test_a_graph_gives_the_bits_of_single_launches(case, monkeypatch):
         found = train(samples, drawn)
         assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))
     assert [graph is not None for graph in graphs._graphs.values()] == [True]
+
+
+@pytest.mark.parametrize("case", [{"batch": 20}, {"dtype": torch.float64}])
+def test_no_graph_of_what_is_not_by_our_own_kernels(case):
+    samples = pool(0, case.get("dtype", torch.float32))
+    for seed in range(3):
+        train(samples, given(seed, **case))
+    assert not graphs._graphs
 
 
 def test_what_was_found_before_stays():

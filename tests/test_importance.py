@@ -85,6 +85,19 @@ def test_importance_that_is_no_number_allocates_nothing():
         fedsac.allocate(torch.tensor([float("nan"), 1.0]), [50.0, 100.0])
 
 
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_run_whose_importance_overflows_ends_with_one_line(calibrated, monkeypatch):
+    config = fedsac.Config(rounds=3, clients=3, hidden=(8,), method="fedsac-plus" if calibrated else "fedsac")
+    measured = FedSAC.measure
+
+    def overflows(self, task, model, over):
+        return measured(self, task, model, over) * (float("inf") if over == 2 else 1)
+
+    monkeypatch.setattr(FedSAC, "measure", overflows)
+    with pytest.raises(fedsac.FedsacError, match="importance is not a number"):
+        fedsac.run(config)
+
+
 def test_a_module_of_another_kind_is_refused():
     with pytest.raises(fedsac.FedsacError, match="Linear, ReLU"):
         fedsac.importance(torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)), torch.zeros(1, 1), torch.zeros(1))

@@ -107,17 +107,33 @@ def test_members_in_work_a_few_at_a_time(at_once, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "sizes, threads, members",
+    "sizes, members, threads, at_once",
     [
-        ((3072, 200, 200, 10), 2, 10),  # the cache holds three
-        ((3072, 200, 200, 10), 4, 12),
-        ((64, 32, 32, 10), 2, 256),  # 49,192 bytes each, model and activations: 255, and one more for the second thread
-        ((50_000, 4000, 10), 2, 1),  # 800 MB each
+        ((3072, 200, 200, 10), 10, 2, 10),  # the cache holds three
+        ((3072, 200, 200, 10), 11, 2, 6),  # not ten, and one left alone
+        ((3072, 200, 200, 10), 10, 4, 12),
+        ((3072, 200, 200, 10), 1, 2, 2),
+        ((3072, 200, 200, 10), 0, 2, 2),
+        ((64, 32, 32, 10), 10_000, 2, 250),  # 49,192 bytes each, model and activations: at most 255
+        ((50_000, 4000, 10), 10, 2, 1),  # 800 MB each
     ],
 )
-def test_members_at_a_time(sizes, threads, members, monkeypatch):
+def test_members_at_a_time(sizes, members, threads, at_once, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert stack._at_once(Layout(sizes), 32, 4) == members
+    assert stack._at_once(Layout(sizes), members, 32, 4) == at_once
+
+
+def test_one_mask_for_many_models_and_nothing_to_evaluate(monkeypatch):
+    x, y, modules, _ = everyone()
+    params = torch.stack([Network.of(module).params for module in modules])
+    neurons = torch.rand(1, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
+    one = torch.ones(1, SIZES[0], dtype=torch.float64)
+    monkeypatch.setattr(stack, "CHUNK_BYTES", 0)  # members in twos
+    found = stack.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
+    each = stack.evaluate(LAYOUT, params, neurons.expand(4, -1), stack.Samples(x, y, one, one * 0))
+    assert (found[0] == each[0]).all() and (found[1] == each[1]).all()
+    nothing = stack.evaluate(LAYOUT, params, None, stack.Samples(x[:0], y[:0], one, one * 0))
+    assert nothing[0].isnan().all() and len(nothing[0]) == 4
 
 
 def test_members_normalise_in_their_own_way():

@@ -1,6 +1,9 @@
 """CUDA graphs for small stacks, whose kernels take longer to launch than to run: work that comes a second time is
 captured, and from then on launched as one.
 
+Only for work by our own kernels. cuBLAS would need memory of its own, which graphs captured on one stream share: two
+that run at the same time could not, and with the graph that brought it, it goes.
+
 What is captured reads and writes fixed places in memory. So a graph has copies of what it is given, and gives copies
 of what it found.
 """
@@ -13,7 +16,7 @@ import torch
 from torch import Tensor
 
 SMALL = 1 << 24  # parameters of a stack; a larger one keeps a GPU busy while the next kernel is launched
-KEPT = 4  # graphs, each of which holds its work's memory: federated and standalone training, and extra epochs
+KEPT = 8  # graphs, each of which holds its work's memory: training, standing alone and extra epochs of two parts
 
 Work = Callable[..., tuple[Tensor, ...]]
 

@@ -25,6 +25,7 @@ LOSS_BATCH = 64  # of the losses that clients report: FedAVE's
 MOST_ROWS = 1 << 22  # of samples at a time: a kernel's grid has an end
 CHUNK = 1024  # samples evaluated at a time on a CPU, by as many members as make
 CHUNK_BYTES = 8 << 20  # of activations: they should stay in its cache
+INPUT_BYTES = 64 << 20  # of inputs at the most
 GPU_BYTES = 1 << 30  # of activations at a time on a GPU, of all members
 
 
@@ -75,7 +76,7 @@ def train(
     if models.is_cuda:  # the engine has cut up what is too large
         return _train_on_gpu(layout, models, neurons, pool, batches, lr)
     trained, losses = models.new_empty(members, layout.parameters), models.new_empty(members)
-    at_once = _at_once(layout, batches.rows.shape[2], models.element_size())
+    at_once = _at_once(layout, members, batches.rows.shape[2], models.element_size())
     for start in range(0, members, at_once):
         part = slice(start, min(start + at_once, members))
         mine = batches.part(part.start, part.stop)
@@ -87,19 +88,22 @@ def train(
     return trained, losses
 
 
-def _at_once(layout: Layout, batch: int, itemsize: int) -> int:
-    """Members at a time: as many as a CPU's cache holds, but not too few, and a whole number for each thread. A step
-    reads every weight three times: a thousand small models in one go take a fifth longer."""
+def _at_once(layout: Layout, members: int, batch: int, itemsize: int) -> int:
+    """Members at a time, in parts as equal as can be with a whole number for each thread: as many as a CPU's cache
+    holds, but not too few. A step reads every weight three times: a thousand small models in one go take a fifth
+    longer."""
     threads = torch.get_num_threads()
     model = itemsize * layout.parameters
-    members = max(FEW, CACHE_BYTES // (model + itemsize * 2 * batch * sum(layout.sizes)))
-    return min(-(-members // threads) * threads, max(1, WORK_BYTES // (4 * model)))
+    most = max(FEW, CACHE_BYTES // (model + itemsize * 2 * batch * sum(layout.sizes)))
+    parts = max(1, -(-members // most))
+    each = max(1, -(-members // parts))
+    return min(-(-each // threads) * threads, max(1, WORK_BYTES // (4 * model)))
 
 
 def _train_on_gpu(
     layout: Layout, models: Tensor, neurons: Tensor | None, pool: Samples, batches: Batches, lr: Tensor
 ) -> tuple[Tensor, Tensor]:
-    from fedsac import graphs
+    from fedsac import graphs, kernels
 
     def work(*given: Tensor) -> tuple[Tensor, Tensor]:
         models, rows, weight, lr, scale, shift, *masks = given
@@ -109,7 +113,8 @@ def _train_on_gpu(
 
     masks = () if neurons is None else (neurons,)
     given = (models, batches.rows, batches.weight, lr, pool.scale, pool.shift, *masks)
-    if batches.rows.shape[1] * layout.parameters > graphs.SMALL:
+    small = batches.rows.shape[1] * layout.parameters <= graphs.SMALL
+    if not small or not kernels.Steps.fit(models, batches.rows.shape[2]):
         return work(*given)
     depends_on = layout, batches.at_work, precision.now(), graphs.place(pool.x), graphs.place(pool.y)
     trained, losses = graphs.replayed(work, given, depends_on)
@@ -335,7 +340,7 @@ def _kernel(
 def _chunk(layout: Layout, members: int, params: Tensor) -> int:
     """Samples at a time."""
     if not params.is_cuda:
-        return CHUNK
+        return max(1, min(CHUNK, INPUT_BYTES // (params.element_size() * layout.sizes[0])))
     largest = max(layout.sizes[0], members * max(layout.sizes[1:]))
     return min(max(1, GPU_BYTES // (params.element_size() * largest)), MOST_ROWS)
 
@@ -372,7 +377,9 @@ class Scores:
         self._samples = len(samples.y)
         chunk, every = _chunk(layout, members, params), torch.arange(self._samples, device=params.device)
         widest = params.element_size() * max(layout.sizes[1:])
-        at_once = members if params.is_cuda else max(2, CHUNK_BYTES // (min(chunk, self._samples) * widest))
+        at_once = max(1, members)
+        if not params.is_cuda:
+            at_once = max(2, CHUNK_BYTES // (max(1, min(chunk, self._samples)) * widest))
         # The first layer comes first where there is a kernel for it, or where members are submodels that share it.
         ahead = first is not None or (len(params) == 1 and len(layers) > 1)
         for x, y, rows in zip(samples.x.split(chunk), samples.y.split(chunk), every.split(chunk), strict=True):
@@ -382,7 +389,7 @@ class Scores:
             for start in range(0, members, at_once):
                 part = slice(start, start + at_once)
                 own = [(w, b) if len(w) == 1 else (w[part], b[part]) for w, b in layers]
-                held = None if masks is None else [mask[part] for mask in masks]
+                held = None if masks is None else [mask if len(mask) == 1 else mask[part] for mask in masks]
                 self._score(part, a if len(a) == 1 else a[part], own, held, y, ahead)
 
     def _score(

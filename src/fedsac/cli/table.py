@@ -52,7 +52,8 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
             "yes" if inside else "no",
         )
     if len(result.clients) > MOST_CLIENTS:
-        clients.caption = f"and {len(result.clients) - MOST_CLIENTS:,} more: the page and summary.json have everybody"
+        everybody = "" if result.folder is None else ": summary.json has everybody"
+        clients.caption = f"and {len(result.clients) - MOST_CLIENTS:,} more{everybody}"
     console.print(clients)
     alone = (
         "alone: accuracy of the model a client trains alone, its contribution: on V, the server's validation data, it "
