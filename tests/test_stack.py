@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import fedsac
-from fedsac import Network, batches, stack
+from fedsac import Network, batches, scoring, stack
 from fedsac.models.neurons import Layout
 from fedsac.rng import stream
 from tests import plain
@@ -128,11 +128,11 @@ def test_one_mask_for_many_models_and_nothing_to_evaluate(monkeypatch):
     params = torch.stack([Network.of(module).params for module in modules])
     neurons = torch.rand(1, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
-    monkeypatch.setattr(stack, "CHUNK_BYTES", 0)  # members in twos
-    found = stack.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
-    each = stack.evaluate(LAYOUT, params, neurons.expand(4, -1), stack.Samples(x, y, one, one * 0))
+    monkeypatch.setattr(scoring, "CHUNK_BYTES", 0)  # members in twos
+    found = scoring.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
+    each = scoring.evaluate(LAYOUT, params, neurons.expand(4, -1), stack.Samples(x, y, one, one * 0))
     assert (found[0] == each[0]).all() and (found[1] == each[1]).all()
-    nothing = stack.evaluate(LAYOUT, params, None, stack.Samples(x[:0], y[:0], one, one * 0))
+    nothing = scoring.evaluate(LAYOUT, params, None, stack.Samples(x[:0], y[:0], one, one * 0))
     assert nothing[0].isnan().all() and len(nothing[0]) == 4
 
 
@@ -184,7 +184,7 @@ def test_evaluation_equals_torchs(shared_model):
     params = torch.stack([Network.of(module).params for module in modules])
     neurons = torch.rand(4, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.6
     given = params[:1] if shared_model else params
-    accuracy, loss = stack.evaluate(LAYOUT, given, neurons, stack.Samples(stored, y, scale, shift))
+    accuracy, loss = scoring.evaluate(LAYOUT, given, neurons, stack.Samples(stored, y, scale, shift))
     for i, module in enumerate(modules):
         logits = fedsac.extract(module, neurons[i]).module()(stored.double() * scale + shift)
         assert float(accuracy[i]) == float((logits.argmax(1) == y).double().mean())
@@ -200,11 +200,11 @@ def test_evaluation_in_chunks_is_the_same(shared, masked, monkeypatch):
     neurons = torch.rand(5, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
     neurons = (neurons if shared else neurons[:4]) if masked else None
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
-    whole = stack.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
+    whole = scoring.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
     assert len(whole[0]) == max(len(params), 0 if neurons is None else len(neurons))
-    monkeypatch.setattr(stack, "CHUNK", 7)
-    monkeypatch.setattr(stack, "CHUNK_BYTES", 3 * 7 * 8 * max(SIZES[1:]))  # three members
-    parts = stack.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
+    monkeypatch.setattr(scoring, "CHUNK", 7)
+    monkeypatch.setattr(scoring, "CHUNK_BYTES", 3 * 7 * 8 * max(SIZES[1:]))  # three members
+    parts = scoring.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
     assert (whole[0] == parts[0]).all()
     assert plain.worst(parts[1], whole[1]) < 1e-12
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedsac import stack
+from fedsac import scoring, stack
 from fedsac.engines.local import Clients, Job, train
 from fedsac.errors import FedsacError
 
@@ -89,6 +89,6 @@ def _score(run: Alone, models: torch.Tensor) -> Contributions:
     diverged = tuple(name for name, ok in zip(run.clients.names, finite.tolist(), strict=True) if not ok)
     scores = []
     for samples in (run.validation, run.test):
-        accuracy, _ = stack.evaluate(run.clients.layout, models, None, samples)
+        accuracy, _ = scoring.evaluate(run.clients.layout, models, None, samples)
         scores.append(tuple(torch.where(finite.cpu(), accuracy, 0).tolist()))
     return Contributions(scores[0], scores[1], diverged)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fedsac import measures, precision, stack
+from fedsac import measures, precision, scoring
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.contribution import Alone, Contributions, standalone
 from fedsac.data.split import Split
@@ -154,14 +154,14 @@ def _evaluated(runs: Sequence[Running]) -> dict[int, _Scores]:
     return found
 
 
-def _begun(run: Running, rewards: torch.Tensor) -> tuple[stack.Scores, stack.Scores, stack.Scores | None]:
+def _begun(run: Running, rewards: torch.Tensor) -> tuple[scoring.Scores, scoring.Scores, scoring.Scores | None]:
     """The scores of one run under way: its rewards' on the test set and on V, and the common model's."""
     layout, test = run.prepared.layout, run.prepared.test
     whole = len(rewards) > 1 and all(submodel == layout for submodel in run.held)
     neurons = None if whole else run.rewards.neurons
-    common = stack.Scores(layout, run.state["model"].unsqueeze(0), None, test) if "model" in run.state else None
-    on_validation = stack.Scores(layout, rewards, neurons, run.prepared.validation)
-    return stack.Scores(layout, rewards, neurons, test), on_validation, common
+    common = scoring.Scores(layout, run.state["model"].unsqueeze(0), None, test) if "model" in run.state else None
+    on_validation = scoring.Scores(layout, rewards, neurons, run.prepared.validation)
+    return scoring.Scores(layout, rewards, neurons, test), on_validation, common
 
 
 def _record(run: Running, sent: list[int], updates: Updates, scores: _Scores | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsac import batches, stack
+from fedsac import batches, scoring, stack
 from fedsac.devices import moved
 from fedsac.methods.base import Rewards, Updates
 from fedsac.models.neurons import Layout
@@ -275,13 +275,13 @@ def train_round(work: Sequence[Work], absent: Absent) -> list[Updates]:
 def _batch_losses(clients: Clients, models: Tensor, answered: tuple[int, ...]) -> list[Tensor]:
     """What a client reports of its trained model: the loss on each batch of its own data."""
     own = [clients.rows[i] for i in answered]
-    return stack.batch_losses(clients.layout, models[list(answered)], clients.pool, own)
+    return scoring.batch_losses(clients.layout, models[list(answered)], clients.pool, own)
 
 
 def _local_losses(clients: Clients, rewards: Rewards, answered: tuple[int, ...]) -> Tensor:
     """What a client reports of the model it received: the mean loss on its own data."""
     models = rewards.models if len(rewards.models) == 1 else rewards.models[list(answered)]
-    return stack.mean_losses(clients.layout, models, clients.pool, [clients.rows[i] for i in answered])
+    return scoring.mean_losses(clients.layout, models, clients.pool, [clients.rows[i] for i in answered])
 
 
 def personalised(runs: Sequence[Work]) -> list[Tensor]:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsac import stack
+from fedsac import scoring, stack
 from fedsac.measures.together import Round
 from fedsac.models.neurons import Layout
 
@@ -20,7 +20,7 @@ class Coalitions:
 
     def __init__(self, layout: Layout, played: Round, on: stack.Samples) -> None:
         models = torch.cat([played.trained, played.before.unsqueeze(0)])
-        weight, bias = layout.views(stack.fold(layout, models, on.scale, on.shift))[0]
+        weight, bias = layout.views(scoring.fold(layout, models, on.scale, on.shift))[0]
         inputs = on.x.to(models.dtype).expand(len(models), -1, -1)
         self._first = torch.baddbmm(bias.unsqueeze(1), inputs, weight)
         self._above, self._rest = Layout(layout.sizes[1:]), models[:, weight[0].numel() + bias[0].numel() :]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from fedsac import stack
+from fedsac import scoring, stack
 from fedsac.contribution import Alone
 from fedsac.engines.local import Clients
 from fedsac.measures.together import fedavg
@@ -22,7 +22,7 @@ def measure(run: Alone, on: stack.Samples) -> tuple[float, ...]:
         for played in fedavg(federations[start : start + at_once], run):
             last = played
         models = torch.stack([each.after for each in last])
-        accuracy += stack.evaluate(everyone.layout, models, None, on)[0].tolist()
+        accuracy += scoring.evaluate(everyone.layout, models, None, on)[0].tolist()
     return tuple(accuracy[0] - without for without in accuracy[1:])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsac import rng, stack
+from fedsac import rng, scoring, stack
 from fedsac.batches import stacked
 from fedsac.importance import first_order, rises
 from fedsac.models.network import Network
@@ -47,13 +47,13 @@ class Task:
         """Importance of each neuron of a model [parameters] on V (Eq. 3) or on some rows of it; to first order where it
         need not be `exact`."""
         v = self.validation if rows is None else self.part(rows)
-        folded = stack.fold(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
+        folded = scoring.fold(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
         measure = rises if exact else first_order
         return measure(Network(self.layout, folded), v.x.to(params.dtype), v.y)
 
     def evaluate(self, params: Tensor, neurons: Tensor | None, samples: stack.Samples | None = None) -> Tensor:
         """Accuracy on V (or a part of it) of models [S or 1, parameters], cut to `neurons`; float64 on the CPU."""
-        return stack.evaluate(self.layout, params, neurons, samples or self.validation)[0]
+        return scoring.evaluate(self.layout, params, neurons, samples or self.validation)[0]
 
     def part(self, rows: Tensor) -> stack.Samples:
         """Some rows of V."""
@@ -71,7 +71,7 @@ class Task:
     def batch_losses(self, params: Tensor) -> list[Tensor]:
         """Mean loss on each batch of 64 of V, in its order, for each of the models [S, parameters]."""
         rows = np.arange(len(self.validation.y))
-        return stack.batch_losses(self.layout, params, self.validation, [rows] * len(params))
+        return scoring.batch_losses(self.layout, params, self.validation, [rows] * len(params))
 
     def stream(self, *names: str | int) -> np.random.Generator:
         return rng.stream(self.seed, "method", *names)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fedsac import stack
+from fedsac import scoring
 from fedsac.data.tables import Table
 from fedsac.engines.flower.asking import token
 from fedsac.engines.flower.data import schema_of
@@ -98,7 +98,7 @@ class Admission:
         if network is not None:
             params = network.params.to(self.c.prepared.initial).unsqueeze(0)
             scores = [
-                float(stack.evaluate(self.c.prepared.layout, params, None, samples)[0])
+                float(scoring.evaluate(self.c.prepared.layout, params, None, samples)[0])
                 for samples in (self.c.prepared.validation, self.c.prepared.test)
             ]
         self.c.members[name] = Member(samples, scores[0], scores[1], diverged=network is None)

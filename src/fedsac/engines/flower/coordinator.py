@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsac import methods, stack
+from fedsac import methods, scoring
 from fedsac.config import FORMAT_VERSION
 from fedsac.engines.flower import members as who
 from fedsac.engines.flower.admission import Admission
@@ -191,7 +191,7 @@ class Coordinator:
             if rewards.local_losses:
                 expected[name][LOCAL_LOSS] = ((1,), "float64")
             if rewards.batch_losses:
-                expected[name][BATCH_LOSSES] = ((-(-self.members[name].samples // stack.LOSS_BATCH),), "float64")
+                expected[name][BATCH_LOSSES] = ((-(-self.members[name].samples // scoring.LOSS_BATCH),), "float64")
         return self.desk.ask(orders, expected, sent)
 
     def part_of(self, rewards: Rewards, name: str) -> dict[str, np.ndarray]:
@@ -256,13 +256,13 @@ class Coordinator:
         """Accuracies of what everybody holds, on the test and the validation data, and of the common model."""
         layout, p = self.prepared.layout, self.prepared
         test, validation = (
-            stack.evaluate(layout, rewards.models, rewards.neurons, samples)[0].tolist()
+            scoring.evaluate(layout, rewards.models, rewards.neurons, samples)[0].tolist()
             for samples in (p.test, p.validation)
         )
         common = self.state.get("model")
         if common is None:
             return test, validation, None
-        return test, validation, float(stack.evaluate(layout, common.unsqueeze(0), None, p.test)[0])
+        return test, validation, float(scoring.evaluate(layout, common.unsqueeze(0), None, p.test)[0])
 
 
 def _prepared(federation: Federation) -> Prepared:

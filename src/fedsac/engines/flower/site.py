@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsac import identity, stack
+from fedsac import identity, scoring
 from fedsac.config import Config
 from fedsac.contribution import Alone, trained_alone
 from fedsac.data.split import Split
@@ -110,10 +110,10 @@ class Site:
         trained = train([job])[0].models
         said = self._trained(Network(start.layout, trained[0]))
         if order.facts.get(LOCAL_LOSS):
-            found = stack.mean_losses(start.layout, received, clients.pool, list(clients.rows))
+            found = scoring.mean_losses(start.layout, received, clients.pool, list(clients.rows))
             said.arrays[LOCAL_LOSS] = found.double().numpy()
         if order.facts.get(BATCH_LOSSES):
-            found = stack.batch_losses(start.layout, trained, clients.pool, list(clients.rows))[0]
+            found = scoring.batch_losses(start.layout, trained, clients.pool, list(clients.rows))[0]
             said.arrays[BATCH_LOSSES] = found.double().numpy()
         return said
 
