@@ -107,7 +107,6 @@ def _layer(a: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.bmm(a.expand(members, -1, -1), weight.expand(members, -1, -1)).add_(bias.unsqueeze(1))
 
 
-@torch.no_grad()
 def evaluate(layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples) -> tuple[Tensor, Tensor]:
     """Accuracy and mean cross-entropy, float64 [S] each on the CPU, of every member on the same samples: see `Scores`
     for the arguments."""

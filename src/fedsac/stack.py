@@ -17,7 +17,7 @@ from fedsac.models.neurons import Layout
 
 WORK_BYTES = 1 << 30  # of models in work at a time, on a CPU
 CACHE_BYTES = 12 << 20  # of models and activations in work at a time, which a CPU's cache holds
-FEW = 10  # members, with fewer of whom every operation is too short to share among threads
+FEW = 10  # members at the least, where there are so many: fewer at a time were no faster
 
 
 @dataclass(frozen=True)
