@@ -12,13 +12,15 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.timing import show
-from fedsac import Config, FedsacError, precision, stack
+from fedsac import Config, FedsacError
+from fedsac.compute import training as stack
+from fedsac.compute.cuda import precision
+from fedsac.compute.importance import rises
 from fedsac.config import PRECISIONS
-from fedsac.federation import run_together
-from fedsac.importance import rises
+from fedsac.core.units import Layout
 from fedsac.models.network import Network, initial
-from fedsac.models.neurons import Layout
 from fedsac.paper.settings import preset
+from fedsac.runs.loop import run_together
 
 LAYOUT = Layout((3072, 200, 200, 10))
 POOL, BATCH, STEPS, LR = 50_000, 32, 20, 0.05

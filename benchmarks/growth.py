@@ -51,9 +51,10 @@ def rounds(number: int) -> float:
 
 
 def _round(number: int, hidden: tuple[int, ...], samples: int, rounds: int = 5) -> float:
-    from fedsac import Config, federation
+    from fedsac import Config
     from fedsac.data.dataset import DataSet
     from fedsac.data.split import split
+    from fedsac.runs import loop
 
     config = Config(scene="iid", clients=number, hidden=hidden, rounds=rounds, eval_every=rounds, standalone_steps=1)
     splits = None
@@ -64,20 +65,20 @@ def _round(number: int, hidden: tuple[int, ...], samples: int, rounds: int = 5) 
         splits = [split(DataSet("made up", x, y, names, np.arange(64), 1.0), "iid", number, None, 0)]
     moments: list[float] = []
 
-    class Watching(federation.Watcher):
+    class Watching(loop.Watcher):
         def round(self, record: dict, rounds: int) -> None:  # type: ignore[type-arg]
             moments.append(time.perf_counter())
 
-    federation.run_together([config], splits=splits, watcher=Watching())
+    loop.run_together([config], splits=splits, watcher=Watching())
     return (moments[-2] - moments[0]) / (len(moments) - 2)  # the last one evaluates, too
 
 
 def _importance(sizes: tuple[int, ...], samples: int, exact: bool) -> float:
     import torch
 
-    from fedsac.importance import first_order, rises
+    from fedsac.compute.importance import first_order, rises
+    from fedsac.core.units import Layout
     from fedsac.models.network import Network, initial
-    from fedsac.models.neurons import Layout
 
     layout = Layout(sizes)
     network = Network(layout, initial(layout, 0, torch.float32))

@@ -5,13 +5,14 @@ import numpy as np
 import torch
 
 from benchmarks.timing import interleaved, show
-from fedsac import Config, federation
-from fedsac.contribution import Contributions
+from fedsac import Config
+from fedsac.clients.training import train_round
+from fedsac.contributions.standalone import Contributions
 from fedsac.data.dataset import DataSet
 from fedsac.data.split import Split
-from fedsac.engines.local import train_round
-from fedsac.prepare import prepare
-from fedsac.running import Running
+from fedsac.runs import loop
+from fedsac.runs.running import Running
+from fedsac.runs.setup import prepare
 
 CLIENTS, SAMPLES, VALIDATION, FEATURES = 10, 2000, 5000, 3072
 
@@ -41,7 +42,7 @@ def begun(method: str, dealt: Split) -> Running:
 
 def one_round(run: Running) -> None:
     work = [(run.prepared.clients, run.rewards, run.round)]
-    run.state = run.method.learn(run.task, run.state, train_round(work, federation.nobody)[0])
+    run.state = run.method.learn(run.task, run.state, train_round(work, loop.nobody)[0])
     run.earn()
     run.round += 1
 

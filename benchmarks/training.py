@@ -11,11 +11,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.timing import MEMORY_BYTES, PEAK_OPERATIONS, interleaved, memory, peak, show
 from benchmarks.work import BATCH, CLIENTS, LR, SAMPLES, SCALE, SHIFT, STEPS, stored
-from fedsac.engines.local import Clients, train_round
+from fedsac.clients.training import Clients, train_round
+from fedsac.compute.training import Samples
+from fedsac.core.units import Layout
 from fedsac.methods.base import Rewards
 from fedsac.models.network import Network, initial
-from fedsac.models.neurons import Layout
-from fedsac.stack import Samples
 
 
 def operations(layout: Layout) -> int:

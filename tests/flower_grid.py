@@ -13,11 +13,11 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 from sklearn.datasets import load_digits
 
-from fedsac.engines.flower.app import client
-from fedsac.engines.flower.coordinator import Coordinator
-from fedsac.engines.flower.folder import Federation
-from fedsac.engines.flower.link import GridLink
-from fedsac.engines.flower.setup import init
+from fedsac.federation.app import client
+from fedsac.federation.coordinator import Coordinator
+from fedsac.federation.folder import Federation
+from fedsac.federation.link import GridLink
+from fedsac.federation.setup import init
 
 SIZES = {"a": 60, "b": 150, "c": 400}
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # Flower sets them in its own processes

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsac
-from fedsac.aggregation import aggregate_submodels
-from fedsac.models.neurons import Layout
+from fedsac.core.aggregation import aggregate_submodels
+from fedsac.core.units import Layout
 
 
 def test_by_hand():

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsac.batches import draw, stacked
+from fedsac.compute.batches import draw, stacked
 from fedsac.rng import stream
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import fedsac
 from fedsac import Config
-from fedsac.aggregation import aggregate, damped
-from fedsac.methods.calibration import _smoothed
-from fedsac.methods.targets import targets
+from fedsac.core.aggregation import aggregate, damped
+from fedsac.methods.shared.calibration import _smoothed
+from fedsac.methods.shared.targets import targets
 
 contributions = st.lists(st.floats(0.1, 0.6), min_size=2, max_size=8).map(np.array)
 

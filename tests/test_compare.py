@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import fedsac
-from fedsac import Config, FedsacError, federation, running
+from fedsac import Config, FedsacError
 from fedsac.cli import main
-from fedsac.compare import COLUMNS, compare, methods_named, resume_compare, rows
-from fedsac.federation import Watcher
 from fedsac.methods import METHODS
+from fedsac.runs import loop, running
+from fedsac.runs.comparison import COLUMNS, compare, methods_named, resume_compare, rows
+from fedsac.runs.loop import Watcher
 from tests.test_store import contents
 
 SMALL = Config(rounds=4, clients=4, hidden=(16, 12), local_steps=4, standalone_steps=12, eval_every=2)
@@ -135,26 +136,26 @@ def test_an_interruption_keeps_every_whole_round(tmp_path, monkeypatch):
     # The first run's third round was over when the key was pressed, the second run's was not.
     logs = [len((place / "rounds.jsonl").read_text().splitlines()) for place in places]
     assert logs == [3, 2]
-    resumed = federation.resume_together(places)
+    resumed = loop.resume_together(places)
     for result, whole in zip(resumed, fedsac.run_together(configs), strict=True):
         assert result.summary() == whole.summary()
 
 
 def test_clients_stand_alone_once_for_all_methods(tmp_path):
-    from fedsac import contribution
+    from fedsac.contributions import standalone
 
     seen = []
-    original = contribution.train
+    original = standalone.train
 
     def counting(jobs):
         seen.append(sum(len(job.clients.names) for job in jobs))
         return original(jobs)
 
-    contribution.train = counting
+    standalone.train = counting
     try:
         fedsac.run_together([SMALL.replace(method=m, rounds=1) for m in ("fedavg", "fedsac", "iafl")])
     finally:
-        contribution.train = original
+        standalone.train = original
     assert set(seen) == {4}
 
 

@@ -91,7 +91,7 @@ def test_it_takes_the_median_and_pays_by_contribution():
 
 def test_it_keeps_the_rules_of_its_page(tmp_path):
     """Absent clients, an interruption, another order of the clients."""
-    from fedsac.data.sets import load
+    from fedsac.data.catalogue import load
     from fedsac.data.split import split
 
     config = Config(method="mymethods:FedMedian", rounds=3, clients=4, hidden=(16,), local_steps=3, standalone_steps=10)

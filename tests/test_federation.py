@@ -5,13 +5,14 @@ import pytest
 import torch
 
 import fedsac
-from fedsac import Config, FedsacError, batches
-from fedsac.data.sets import load
+from fedsac import Config, FedsacError
+from fedsac.compute import batches
+from fedsac.data.catalogue import load
 from fedsac.data.split import split
-from fedsac.federation import Watcher
 from fedsac.models.network import Network
-from fedsac.prepare import prepare
 from fedsac.rng import stream
+from fedsac.runs.loop import Watcher
+from fedsac.runs.setup import prepare
 from tests import plain
 
 SMALL = Config(rounds=4, clients=4, hidden=(24, 16), local_steps=8, standalone_steps=30)
@@ -198,8 +199,8 @@ def test_rounds_that_are_not_evaluated_have_no_numbers():
 
 
 def test_labels_pick_their_rounds():
-    from fedsac.contribution import Contributions
-    from fedsac.result import chosen
+    from fedsac.contributions.standalone import Contributions
+    from fedsac.runs.result import chosen
 
     c = Contributions(validation=(0.1, 0.2, 0.3), test=(0.1, 0.2, 0.3))
     straight, bent, flat = [0.4, 0.5, 0.6], [0.4, 0.6, 0.5], [0.5, 0.5, 0.5]

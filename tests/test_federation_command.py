@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedsac.cli import main
-from fedsac.engines.flower.folder import Federation
+from fedsac.federation.folder import Federation
 from tests.flower_grid import coordinate, digits_silos, federation
 
 

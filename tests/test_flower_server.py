@@ -18,14 +18,14 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg  # noqa: E402
 import fedsac  # noqa: E402
 from fedsac import Config  # noqa: E402
 from fedsac.cli import main  # noqa: E402
-from fedsac.engines.flower import link as wire_link  # noqa: E402
-from fedsac.engines.flower.folder import Federation  # noqa: E402
-from fedsac.engines.flower.pay import verify  # noqa: E402
-from fedsac.engines.flower.setup import add, end  # noqa: E402
-from fedsac.engines.flower.site import Site  # noqa: E402
 from fedsac.errors import FedsacError  # noqa: E402
-from fedsac.identity import sign  # noqa: E402
-from fedsac.ledger import read  # noqa: E402
+from fedsac.federation import link as wire_link  # noqa: E402
+from fedsac.federation.folder import Federation  # noqa: E402
+from fedsac.federation.identity import sign  # noqa: E402
+from fedsac.federation.ledger import read  # noqa: E402
+from fedsac.federation.pay import verify  # noqa: E402
+from fedsac.federation.setup import add, end  # noqa: E402
+from fedsac.federation.site import Site  # noqa: E402
 from fedsac.models.files import ModelFile  # noqa: E402
 from tests.flower_grid import (  # noqa: E402
     SIZES,
@@ -434,7 +434,7 @@ json_values = st.recursive(
 )
 @settings(deadline=None)
 def test_whatever_a_reply_says_it_is_a_reply_or_refused(text, signature):
-    from fedsac.guard import Asked, RefusedError, admit
+    from fedsac.federation.guard import Asked, RefusedError, admit
 
     asked = _flower_reply(11, {})
     record = ConfigRecord({"json": text, "signature": signature})
@@ -538,7 +538,7 @@ def test_killed_and_started_again(instant, method, silos, tmp_path, monkeypatch)
         with pytest.raises(KilledError):
             coordinate(folder, grid)
     else:
-        from fedsac.store import Folder
+        from fedsac.runs.folder import Folder
 
         commit = Folder.commit
 
@@ -665,7 +665,7 @@ def test_data_and_model_from_functions(silos, tmp_path):
 
 def test_a_site_that_was_never_asked_to_join(silos, tmp_path):
     folder = federation(tmp_path / "fed", silos, **RUN)
-    from fedsac.engines.flower.wire import Order
+    from fedsac.federation.wire import Order
 
     reply = Site(folder / "a").answer(
         Order("round", 0, "t", {}, {"0.weight": np.zeros((10, 64)), "0.bias": np.zeros(10)})

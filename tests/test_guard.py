@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsac.guard import Asked, Raw, RefusedError, Reply, admit
-from fedsac.identity import new_key, sign, signed
+from fedsac.federation.guard import Asked, Raw, RefusedError, Reply, admit
+from fedsac.federation.identity import new_key, sign, signed
 
 START = {"0.weight": np.full((3, 4), 0.5), "0.bias": np.zeros(3)}
 ASKED = Asked(

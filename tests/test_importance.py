@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsac
-from fedsac.importance import first_order
+from fedsac.compute.importance import first_order
 from fedsac.methods.fedsac import FedSAC
 from fedsac.models.network import Network
-from fedsac.prepare import prepare
+from fedsac.runs.setup import prepare
 from tests import plain
 
 
@@ -40,7 +40,7 @@ def test_all_neurons_at_once_give_the_same(chunk, monkeypatch):
     """The route that a GPU takes, here on the CPU."""
     import importlib
 
-    module = importlib.import_module("fedsac.importance")
+    module = importlib.import_module("fedsac.compute.importance")
     monkeypatch.setattr(module, "_rises", module._rises_dense)
     monkeypatch.setattr(module, "DENSE_BYTES", chunk)
     network = plain.random_module((12, 9, 7, 4))
@@ -107,7 +107,7 @@ def test_a_module_of_another_kind_is_refused():
 def test_chunks_of_samples_give_the_same(budget, monkeypatch):
     import importlib
 
-    monkeypatch.setattr(importlib.import_module("fedsac.importance"), "CHUNK_BYTES", budget)
+    monkeypatch.setattr(importlib.import_module("fedsac.compute.importance"), "CHUNK_BYTES", budget)
     module = plain.random_module((12, 9, 7, 4))
     x, y = plain.random_data(60, 12, 4)
     assert plain.worst(fedsac.importance(module, x, y), plain.importance(module, x, y)) < 1e-8

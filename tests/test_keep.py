@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsac.methods import keep as module
-from fedsac.methods.keep import keep
-from fedsac.models.neurons import Layout
+from fedsac.core.units import Layout
+from fedsac.methods.shared import largest as module
+from fedsac.methods.shared.largest import keep
 
 LAYOUT = Layout((7, 5, 1, 3))
 

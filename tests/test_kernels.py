@@ -9,10 +9,11 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("there is no CUDA device, and TRITON_INTERPRET=1 is not set", allow_module_level=True)
 
-from fedsac import kernels, precision, stack
-from fedsac.importance import _loss, _padded, _rises_dense
+from fedsac.compute import training
+from fedsac.compute.cuda import kernels, precision
+from fedsac.compute.importance import _loss, _padded, _rises_dense
+from fedsac.core.units import Layout
 from fedsac.models.network import Network
-from fedsac.models.neurons import Layout
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -38,7 +39,7 @@ def test_local_steps(sizes, batch, own, masked, programs, monkeypatch):
     members, layout, rng = 3, Layout(sizes), torch.Generator().manual_seed(6)
     x, y = (drawn(50, sizes[0]) * 40).abs().to(torch.uint8), (torch.arange(50) % sizes[-1]).to(DEVICE)
     scale, shift = (drawn(members if own else 1, sizes[0], seed=i) / 40 for i in (1, 2))
-    pool = stack.Samples(x, y, scale, shift)
+    pool = training.Samples(x, y, scale, shift)
     params = drawn(members, layout.parameters, seed=3) * 0.2
     masks = [(drawn(members, 1, w, seed=5) > -0.5).float() for w in sizes[1:-1]] if masked else None
     rows = torch.randint(0, 50, (4, members, batch), generator=rng).to(DEVICE)
@@ -46,17 +47,17 @@ def test_local_steps(sizes, batch, own, masked, programs, monkeypatch):
     lr = torch.tensor([0.1, 0.2, 0.05], device=DEVICE)
     found = []
     for kind in ("kernels", "plain"):
-        layers = stack._workspace(layout, params)
+        layers = training._workspace(layout, params)
         if kind == "kernels":
             steps = kernels.Steps(x, y, (scale, shift), layers, masks, (rows, weight), lr)
         else:
-            steps = stack.PlainSteps(pool, layers, masks, stack.Batches(rows, weight), lr)
+            steps = training.PlainSteps(pool, layers, masks, training.Batches(rows, weight), lr)
         for i, k in enumerate((3, 3, 2, 1)):  # members that are done leave
             steps.take(i, k)
         found.append([steps.losses(), *(t for layer in layers for t in layer)])
     for ours, plain in zip(*found, strict=True):
         torch.testing.assert_close(ours, plain, rtol=2e-5, atol=1e-4)
-    for w, start in zip(found[0][1::2], stack._workspace(layout, params), strict=True):
+    for w, start in zip(found[0][1::2], training._workspace(layout, params), strict=True):
         assert (w - start[0]).abs().max() > 1e-3  # it learned something to compare
 
 
@@ -80,13 +81,13 @@ def test_the_first_layer_on_the_same_samples_for_all_members(features, width, sa
 def test_less_precision_where_it_is_asked_for(named, error):
     layout = Layout((64, 32, 16, 10))
     x, y = (drawn(500, 64) * 40).abs().to(torch.uint8), (torch.arange(500) % 10).to(DEVICE)
-    pool = stack.Samples(x, y, drawn(1, 64, seed=1) / 40, drawn(1, 64, seed=2) / 40)
+    pool = training.Samples(x, y, drawn(1, 64, seed=1) / 40, drawn(1, 64, seed=2) / 40)
     models, lr = drawn(3, layout.parameters, seed=3) * 0.1, torch.full((3,), 0.1, device=DEVICE)
     rows = torch.randint(0, 500, (5, 3, 32), generator=torch.Generator().manual_seed(6)).to(DEVICE)
-    batches = stack.Batches(rows, torch.full(rows.shape, 1 / 32, device=DEVICE))
-    exact, _ = stack.train(layout, models, None, pool, batches, lr)
+    batches = training.Batches(rows, torch.full(rows.shape, 1 / 32, device=DEVICE))
+    exact, _ = training.train(layout, models, None, pool, batches, lr)
     with precision.using(named, models.device):
-        rough, _ = stack.train(layout, models, None, pool, batches, lr)
+        rough, _ = training.train(layout, models, None, pool, batches, lr)
     assert 0 < float((rough - exact).abs().max()) < error
 
 

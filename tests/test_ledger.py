@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fedsac.errors import FedsacError
-from fedsac.ledger import Ledger, read
+from fedsac.federation.ledger import Ledger, read
 
 
 @pytest.fixture

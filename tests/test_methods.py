@@ -9,11 +9,11 @@ import torch
 
 import fedsac
 from fedsac import Config, FedsacError
-from fedsac.data.sets import load
+from fedsac.data.catalogue import load
 from fedsac.data.split import split
-from fedsac.federation import Running, Watcher, play
 from fedsac.methods import METHODS, make
-from fedsac.prepare import prepare
+from fedsac.runs.loop import Running, Watcher, play
+from fedsac.runs.setup import prepare
 from tests import plain
 
 TINY = Config(rounds=3, clients=4, hidden=(16,), local_steps=3, standalone_steps=10)

@@ -8,10 +8,10 @@ import pytest
 
 from fedsac import Config, FedsacError
 from fedsac.cli import main
-from fedsac.federation import Watcher
 from fedsac.paper import experiments, job
 from fedsac.paper.experiments import FULL, TARGETS, Scale, named, runs
 from fedsac.paper.results import Results
+from fedsac.runs.loop import Watcher
 from tests.data.made import cifar_content, idx_content, put, put_svhn
 from tests.test_store import contents
 

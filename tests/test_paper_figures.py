@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from fedsac.fairness import gamma, gamma_limit
+from fedsac.core.fairness import gamma, gamma_limit
 from fedsac.paper.figures import COMPARED, FIGURE1, INSIDE_BCF, all_figures, figure1, figure3, figure4, figure5, figure6
 from fedsac.paper.results import Picked, Results, Run
 from fedsac.paper.settings import SCENES, TABLE9

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
-from fedsac import Config, FedsacError, federation, precision, run
-from fedsac.prepare import prepare
-from fedsac.running import Running
+from fedsac import Config, FedsacError, run
+from fedsac.compute.cuda import precision
+from fedsac.runs import loop
+from fedsac.runs.running import Running
+from fedsac.runs.setup import prepare
 
 QUICK = {"rounds": 1, "clients": 3, "hidden": (4,), "standalone_steps": 1}
 
@@ -32,7 +34,7 @@ def test_runs_side_by_side_share_one(monkeypatch):
     odd = runs[1].prepared.config.replace(precision="tf32")
     monkeypatch.setattr(runs[1], "prepared", type(runs[1].prepared)(**{**vars(runs[1].prepared), "config": odd}))
     with pytest.raises(FedsacError, match="share one precision"):
-        federation.play(runs, federation.Watcher())
+        loop.play(runs, loop.Watcher())
 
 
 def test_a_run_on_a_cpu_leaves_torchs_own_switches_alone():

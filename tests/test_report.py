@@ -13,14 +13,14 @@ import torch
 import fedsac
 from fedsac import Config, FedsacError
 from fedsac.cli import main
-from fedsac.compare import compare
-from fedsac.federation import Watcher
 from fedsac.report.comparison import grouped
 from fedsac.report.markup import SIGN, Cell, number, table
 from fedsac.report.page import build, write
 from fedsac.report.reading import read_run, read_runs
 from fedsac.report.shapes import Area, Line, Mark
-from fedsac.store import Folder
+from fedsac.runs.comparison import compare
+from fedsac.runs.folder import Folder
+from fedsac.runs.loop import Watcher
 from tests.test_drawing import read_pdf
 from tests.test_store import contents
 
@@ -414,15 +414,15 @@ def test_numbers_that_do_not_exist_are_dashes_below_all_others():
 
 
 def test_importance_that_is_no_number_is_left_out(copied, monkeypatch):
-    from fedsac import store
+    from fedsac.runs import folder
 
-    unpack = store._unpack
+    unpack = folder._unpack
 
     def spoilt(path):
         checkpoint, *rest = unpack(path)
         checkpoint.state["importance"] = torch.full_like(checkpoint.state["importance"], float("nan"))
         return checkpoint, *rest
 
-    monkeypatch.setattr(store, "_unpack", spoilt)
+    monkeypatch.setattr(folder, "_unpack", spoilt)
     page, drawn = build([copied])
     assert "importance" not in [figure.name for figure in drawn] and "nan" not in page

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedsac.data.sets import DataSet, load
+from fedsac.data.catalogue import DataSet, load
 from fedsac.data.split import split, stratified
 from fedsac.errors import FedsacError
 from fedsac.rng import stream

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import fedsac
-from fedsac import Network, batches, scoring, stack
-from fedsac.models.neurons import Layout
+from fedsac import Network
+from fedsac.compute import batches, evaluation, training
+from fedsac.core.units import Layout
 from fedsac.rng import stream
 from tests import plain
 
@@ -30,9 +31,9 @@ def trained(x, y, modules, rows, neurons=None, rates=RATES, scale=None, shift=No
     rngs = [stream(0, "batches", i) for i in range(len(rows))]
     picked, weight = batches.stacked(rows, [STEPS] * len(rows), BATCH, rngs)
     one = torch.ones(1, x.shape[1], dtype=params.dtype)
-    samples = stack.Samples(x, y, one if scale is None else scale, torch.zeros_like(one) if shift is None else shift)
-    drawn = stack.Batches(torch.from_numpy(picked), torch.from_numpy(weight).to(params.dtype))
-    return stack.train(LAYOUT, params, neurons, samples, drawn, torch.tensor(rates, dtype=params.dtype))
+    samples = training.Samples(x, y, one if scale is None else scale, torch.zeros_like(one) if shift is None else shift)
+    drawn = training.Batches(torch.from_numpy(picked), torch.from_numpy(weight).to(params.dtype))
+    return training.train(LAYOUT, params, neurons, samples, drawn, torch.tensor(rates, dtype=params.dtype))
 
 
 def own_batches(rows, i):
@@ -84,12 +85,12 @@ def test_results_do_not_depend_on_the_grouping():
         [rows[i] for i in order], [STEPS] * 4, BATCH, [stream(0, "batches", i) for i in order]
     )
     one = torch.ones(4, x.shape[1])
-    params, _ = stack.train(
+    params, _ = training.train(
         LAYOUT,
         params,
         None,
-        stack.Samples(x, y, one, torch.zeros_like(one)),
-        stack.Batches(torch.from_numpy(picked), torch.from_numpy(weight).float()),
+        training.Samples(x, y, one, torch.zeros_like(one)),
+        training.Batches(torch.from_numpy(picked), torch.from_numpy(weight).float()),
         torch.tensor([RATES[i] for i in order]),
     )
     assert plain.worst(params, together[order]) < 1e-6
@@ -100,7 +101,7 @@ def test_members_in_work_a_few_at_a_time(at_once, monkeypatch):
     x, y, modules, rows = everyone()
     neurons = torch.rand(4, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
     params, losses = trained(x, y, modules, rows, neurons)
-    monkeypatch.setattr(stack, "_at_once", lambda *given: at_once)
+    monkeypatch.setattr(training, "_at_once", lambda *given: at_once)
     again, also = trained(x, y, modules, rows, neurons)
     assert plain.worst(again, params) < 1e-12
     assert plain.worst(also, losses) < 1e-12
@@ -120,7 +121,7 @@ def test_members_in_work_a_few_at_a_time(at_once, monkeypatch):
 )
 def test_members_at_a_time(sizes, members, threads, at_once, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert stack._at_once(Layout(sizes), members, 32, 4) == at_once
+    assert training._at_once(Layout(sizes), members, 32, 4) == at_once
 
 
 def test_one_mask_for_many_models_and_nothing_to_evaluate(monkeypatch):
@@ -128,11 +129,11 @@ def test_one_mask_for_many_models_and_nothing_to_evaluate(monkeypatch):
     params = torch.stack([Network.of(module).params for module in modules])
     neurons = torch.rand(1, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
-    monkeypatch.setattr(scoring, "CHUNK_BYTES", 0)  # members in twos
-    found = scoring.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
-    each = scoring.evaluate(LAYOUT, params, neurons.expand(4, -1), stack.Samples(x, y, one, one * 0))
+    monkeypatch.setattr(evaluation, "CHUNK_BYTES", 0)  # members in twos
+    found = evaluation.evaluate(LAYOUT, params, neurons, training.Samples(x, y, one, one * 0))
+    each = evaluation.evaluate(LAYOUT, params, neurons.expand(4, -1), training.Samples(x, y, one, one * 0))
     assert (found[0] == each[0]).all() and (found[1] == each[1]).all()
-    nothing = scoring.evaluate(LAYOUT, params, None, stack.Samples(x[:0], y[:0], one, one * 0))
+    nothing = evaluation.evaluate(LAYOUT, params, None, training.Samples(x[:0], y[:0], one, one * 0))
     assert nothing[0].isnan().all() and len(nothing[0]) == 4
 
 
@@ -151,7 +152,7 @@ def test_a_member_that_diverges_does_not_touch_the_others():
     x, y, modules, rows = everyone(torch.float32)
     calm, _ = trained(x, y, modules, rows)
     params, losses = trained(x, y, modules, rows, rates=[RATES[0], 1e30, RATES[2], RATES[3]])
-    assert stack.finite(params, losses).tolist() == [True, False, True, True]
+    assert training.finite(params, losses).tolist() == [True, False, True, True]
     assert (params[[0, 2, 3]] == calm[[0, 2, 3]]).all()
 
 
@@ -161,9 +162,9 @@ def test_a_member_with_fewer_steps_stops():
     steps = [STEPS, 3, 7, 1]
     picked, weight = batches.stacked(rows, steps, BATCH, [stream(0, "batches", i) for i in range(4)])
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
-    drawn = stack.Batches(torch.from_numpy(picked), torch.from_numpy(weight))
-    params, _ = stack.train(
-        LAYOUT, params, None, stack.Samples(x, y, one, one * 0), drawn, torch.tensor(RATES).double()
+    drawn = training.Batches(torch.from_numpy(picked), torch.from_numpy(weight))
+    params, _ = training.train(
+        LAYOUT, params, None, training.Samples(x, y, one, one * 0), drawn, torch.tensor(RATES).double()
     )
     for i, module in enumerate(modules):
         mine = list(rows[i][batches.draw(len(rows[i]), steps[i], BATCH, stream(0, "batches", i))])
@@ -184,7 +185,7 @@ def test_evaluation_equals_torchs(shared_model):
     params = torch.stack([Network.of(module).params for module in modules])
     neurons = torch.rand(4, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.6
     given = params[:1] if shared_model else params
-    accuracy, loss = scoring.evaluate(LAYOUT, given, neurons, stack.Samples(stored, y, scale, shift))
+    accuracy, loss = evaluation.evaluate(LAYOUT, given, neurons, training.Samples(stored, y, scale, shift))
     for i, module in enumerate(modules):
         logits = fedsac.extract(module, neurons[i]).module()(stored.double() * scale + shift)
         assert float(accuracy[i]) == float((logits.argmax(1) == y).double().mean())
@@ -200,11 +201,11 @@ def test_evaluation_in_chunks_is_the_same(shared, masked, monkeypatch):
     neurons = torch.rand(5, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
     neurons = (neurons if shared else neurons[:4]) if masked else None
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
-    whole = scoring.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
+    whole = evaluation.evaluate(LAYOUT, params, neurons, training.Samples(x, y, one, one * 0))
     assert len(whole[0]) == max(len(params), 0 if neurons is None else len(neurons))
-    monkeypatch.setattr(scoring, "CHUNK", 7)
-    monkeypatch.setattr(scoring, "CHUNK_BYTES", 3 * 7 * 8 * max(SIZES[1:]))  # three members
-    parts = scoring.evaluate(LAYOUT, params, neurons, stack.Samples(x, y, one, one * 0))
+    monkeypatch.setattr(evaluation, "CHUNK", 7)
+    monkeypatch.setattr(evaluation, "CHUNK_BYTES", 3 * 7 * 8 * max(SIZES[1:]))  # three members
+    parts = evaluation.evaluate(LAYOUT, params, neurons, training.Samples(x, y, one, one * 0))
     assert (whole[0] == parts[0]).all()
     assert plain.worst(parts[1], whole[1]) < 1e-12
 
@@ -216,9 +217,9 @@ def test_cuda_agrees_with_the_cpu():
     params = torch.stack([Network.of(module).params for module in modules]).cuda()
     picked, weight = batches.stacked(rows, [STEPS] * 4, BATCH, [stream(0, "batches", i) for i in range(4)])
     one = torch.ones(1, SIZES[0], dtype=torch.float64, device="cuda")
-    drawn = stack.Batches(torch.from_numpy(picked).cuda(), torch.from_numpy(weight).cuda())
-    samples = stack.Samples(x.cuda(), y.cuda(), one, one * 0)
-    params, _ = stack.train(
+    drawn = training.Batches(torch.from_numpy(picked).cuda(), torch.from_numpy(weight).cuda())
+    samples = training.Samples(x.cuda(), y.cuda(), one, one * 0)
+    params, _ = training.train(
         LAYOUT, params, None, samples, drawn, torch.tensor(RATES, dtype=torch.float64, device="cuda")
     )
     assert plain.worst(params.cpu(), on_cpu) < 1e-8

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 import fedsac
 from fedsac import Config, FedsacError
-from fedsac.federation import Watcher
-from fedsac.store import Folder
+from fedsac.runs.folder import Folder
+from fedsac.runs.loop import Watcher
 
 SMALL = Config(rounds=4, clients=3, hidden=(16, 12), local_steps=5, standalone_steps=20)
 
@@ -307,18 +307,18 @@ def test_a_full_disk_ends_with_a_clear_line_and_a_loadable_checkpoint(room, file
     script = textwrap.dedent(
         f"""
         import resource, signal, sys
-        import fedsac.store
+        import fedsac.runs.folder
         from fedsac.cli import main
 
         # From the third commit on there is no more room: writes stop half way, as on a full disk.
-        commit, done = fedsac.store.Folder.commit, []
+        commit, done = fedsac.runs.folder.Folder.commit, []
         def limited(self, *arguments):
             done.append(1)
             if len(done) == 3:
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))
             return commit(self, *arguments)
-        fedsac.store.Folder.commit = limited
+        fedsac.runs.folder.Folder.commit = limited
         sys.exit(main(["run", "--rounds", "4", "--clients", "3", "--hidden", "16,12", "--local-steps", "5",
                        "--standalone-steps", "20", "--out", {str(folder)!r}]))
         """

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsac.engines.flower.wire import arrays_of, digest, merged, network_of, shapes, submodel
-from fedsac.guard import Raw
+from fedsac.core.units import Layout
+from fedsac.federation.guard import Raw
+from fedsac.federation.wire import arrays_of, digest, merged, network_of, shapes, submodel
 from fedsac.models.network import Network
-from fedsac.models.neurons import Layout
 
 LAYOUT = Layout((5, 4, 3, 2))
 masks = st.lists(st.booleans(), min_size=7, max_size=7).map(torch.tensor)

@@ -18,8 +18,8 @@ from benchmarks.peers.environments import FOLDER, PEERS, Missing, Peer
 from benchmarks.rounds import begun, made_up, one_round
 from benchmarks.timing import Timed, interleaved, show
 from benchmarks.work import SCALE, SHIFT, stored
+from fedsac.core.units import Layout
 from fedsac.models.network import initial
-from fedsac.models.neurons import Layout
 from fedsac.version import __version__
 
 FEATURES, BOUTS, REPETITIONS = (784, 3072), 3, 3

@@ -4,17 +4,17 @@
 `importance`, `reputation`, `allocate`, `extract`, `merge`, `aggregate`, `gamma`, `bcf`.
 """
 
-from fedsac.aggregation import aggregate
-from fedsac.allocation import allocate, reputation
+from fedsac.compute.importance import importance, shares
 from fedsac.config import Config
+from fedsac.core.aggregation import aggregate
+from fedsac.core.allocation import allocate, reputation
+from fedsac.core.fairness import alpha_bcf, bcf, fairness, gamma, gamma_limit
+from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
-from fedsac.fairness import alpha_bcf, bcf, fairness, gamma, gamma_limit
-from fedsac.federation import resume, run, run_together
-from fedsac.importance import importance, shares
 from fedsac.models.network import Network
-from fedsac.models.neurons import Layout
 from fedsac.models.submodels import extract, merge
-from fedsac.result import Result
+from fedsac.runs.loop import resume, run, run_together
+from fedsac.runs.result import Result
 from fedsac.version import __version__
 
 __all__ = [

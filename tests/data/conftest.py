@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsac.data import published
+from fedsac.data.published import registry
 
 
 @pytest.fixture(autouse=True)
@@ -16,8 +16,8 @@ def own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     # Port 9 (discard) on this machine: a forgotten download is refused at once instead of going out.
     monkeypatch.setenv("FEDSAC_MIRROR", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(published, "cache", lambda: home)
-    monkeypatch.setattr("fedsac.data.fetch.cache", lambda: home)
-    for name, wanted in published.PUBLISHED.items():
-        monkeypatch.setitem(published.PUBLISHED, name, replace(wanted, system=None))
+    monkeypatch.setattr(registry, "cache", lambda: home)
+    monkeypatch.setattr("fedsac.data.published.fetch.cache", lambda: home)
+    for name, wanted in registry.PUBLISHED.items():
+        monkeypatch.setitem(registry.PUBLISHED, name, replace(wanted, system=None))
     return home

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsac.data.sets import load
+from fedsac.data.catalogue import load
 from tests.data.made import cifar_content, cifar_records, images, put, refused, unhurried
 
 FOLDER = "cifar-10-batches-bin"

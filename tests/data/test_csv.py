@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedsac.data.csvfile import CHUNK
-from fedsac.data.sets import load
-from fedsac.data.tables import read_table
+from fedsac.data.catalogue import load
+from fedsac.data.files.csvfile import CHUNK
+from fedsac.data.files.tables import read_table
 from tests.data.made import refused, unhurried
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsac.data.published import PUBLISHED
-from fedsac.data.sets import fetch, load
+from fedsac.data.catalogue import fetch, load
+from fedsac.data.published.registry import PUBLISHED
 from tests.data.made import cifar_content, idx_content, images, put, refused
 
 ARCHIVE = "cifar-10-binary.tar.gz"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsac.data.readers import read_idx_images, read_idx_labels
-from fedsac.data.sets import load
+from fedsac.data.catalogue import load
+from fedsac.data.published.readers import read_idx_images, read_idx_labels
 from fedsac.errors import FedsacError
 from tests.data.made import idx_content, idx_images, idx_labels, images, put, refused, unhurried
 

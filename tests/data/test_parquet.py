@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from fedsac.data.sets import load
-from fedsac.data.tables import read_table
+from fedsac.data.catalogue import load
+from fedsac.data.files.tables import read_table
 from fedsac.errors import FedsacError
 from tests.data.made import refused, unhurried
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsac.data.sets import DataSet, check, load
+from fedsac.data.catalogue import DataSet, check, load
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsac.data import published
-from fedsac.data.published import PUBLISHED
-from fedsac.data.sets import check, fetch, listing, load
+from fedsac.data.catalogue import check, fetch, listing, load
+from fedsac.data.published import registry
+from fedsac.data.published.registry import PUBLISHED
 from tests.data.made import cifar_content, idx_content, put, put_svhn, refused
 
 
@@ -52,10 +52,10 @@ def test_import_needs_only_numpy() -> None:
     # A bare package in the place of fedsac: its own __init__ may well import more.
     code = (
         "import sys, types; bare = types.ModuleType('fedsac'); bare.__path__ = [sys.argv[1]]; "
-        "sys.modules['fedsac'] = bare; import fedsac.data.sets; "
+        "sys.modules['fedsac'] = bare; import fedsac.data.catalogue; "
         f"print([m for m in {lazy} if m in sys.modules])"
     )
-    package = str(Path(published.__file__).parents[1])
+    package = str(Path(registry.__file__).parents[2])
     done = subprocess.run([sys.executable, "-c", code, package], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

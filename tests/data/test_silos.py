@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from fedsac.data.sets import check, load
+from fedsac.data.catalogue import check, load
 from tests.data.made import refused
 
 ROWS = "age,dose,label\n1,2,ill\n3,4,well\n"

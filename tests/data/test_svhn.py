@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.io import loadmat, savemat
 
-from fedsac.data.matfile import read_mat
-from fedsac.data.sets import load
+from fedsac.data.catalogue import load
+from fedsac.data.published.matfile import read_mat
 from fedsac.errors import FedsacError
 from tests.data.made import put_svhn, refused, svhn_x, unhurried
 

@@ -22,10 +22,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedsac.engines.flower.folder import Federation
-from fedsac.engines.flower.processes import environment, program
-from fedsac.identity import new_key, sign
-from fedsac.ledger import read
+from fedsac.federation.folder import Federation
+from fedsac.federation.identity import new_key, sign
+from fedsac.federation.ledger import read
+from fedsac.federation.processes import environment, program
 from fedsac.models.files import ModelFile
 from tests.flower_grid import SIZES, digits_silos
 

@@ -67,7 +67,7 @@ def test_killed_inside_a_commit(instant, untouched, tmp_path):
         import os, signal, sys
         from pathlib import Path
         from fedsac.cli import main
-        from fedsac.store import Folder
+        from fedsac.runs.folder import Folder
 
         instant, inside, synced = {instant!r}, [], []
         commit, fsync, replace, unlink = Folder.commit, os.fsync, Path.replace, Path.unlink

@@ -8,8 +8,8 @@ import pytest
 
 import fedsac
 from fedsac import Config
-from fedsac.compare import compare
 from fedsac.report.page import write
+from fedsac.runs.comparison import compare
 
 pytestmark = pytest.mark.slow
 

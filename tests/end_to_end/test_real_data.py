@@ -5,8 +5,8 @@ import pytest
 
 import fedsac
 from fedsac import Config
-from fedsac.contribution import Alone, standalone
-from fedsac.prepare import prepare
+from fedsac.contributions.standalone import Alone, standalone
+from fedsac.runs.setup import prepare
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ from math import ceil, exp, log, sqrt
 
 import torch
 
+from fedsac.compute.training import Samples
+from fedsac.core.units import Layout
 from fedsac.methods.base import Method, State, Task, Updates
-from fedsac.models.neurons import Layout
-from fedsac.stack import Samples
 
 SIZES = (2, 2, 2)
 # In the order of the layout: the first layer's weights by input (to neuron 0, to neuron 1), its biases, the second's.

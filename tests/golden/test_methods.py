@@ -6,6 +6,7 @@ from math import exp, log, sinh, tanh
 import pytest
 import torch
 
+from fedsac.core.units import Layout
 from fedsac.methods.ablations import NoAggregation, NoAllocation
 from fedsac.methods.cffl import CFFL
 from fedsac.methods.cgsv import CGSV, quota
@@ -14,11 +15,10 @@ from fedsac.methods.fedavg import FedAvg
 from fedsac.methods.fedrac import FedRAC
 from fedsac.methods.fedsac import FedSAC
 from fedsac.methods.iafl import IAFL
-from fedsac.methods.keep import keep
 from fedsac.methods.qffl import QFFL
 from fedsac.methods.rffl import RFFL
+from fedsac.methods.shared.largest import keep
 from fedsac.methods.standalone import Standalone
-from fedsac.models.neurons import Layout
 from tests.golden import small
 from tests.golden.small import INITIAL, SAMPLES, STEPS, add, cosine, length, shares, times, weighted
 

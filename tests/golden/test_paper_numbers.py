@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import fedsac
+from fedsac.core.units import Layout
 from fedsac.data.scenes import class_counts, power_sizes
-from fedsac.models.neurons import Layout
 from fedsac.paper.settings import SCENES, TABLE9, preset
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from fedsac.cli.run import RUNS, add_settings, configured, only_resume, reported
 from fedsac.config import Config
 from fedsac.errors import FedsacError
-from fedsac.federation import Watcher
+from fedsac.runs.loop import Watcher
 
 EVAL_EVERY = 10
 SHOWN = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "max", "mean", "min", "gain", "losers", "global", "megabytes")
@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
 
 def do(chosen: argparse.Namespace) -> None:
     from fedsac.cli.screen import Screen
-    from fedsac.compare import compare, methods_named, resume_compare
+    from fedsac.runs.comparison import compare, methods_named, resume_compare
 
     screen = Together(Screen(sys.stderr))
     folder = chosen.resume
@@ -102,7 +102,7 @@ def show(table: list[Any], label: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from fedsac.compare import COLUMNS
+    from fedsac.runs.comparison import COLUMNS
 
     columns = [column for column in COLUMNS if column[0] in SHOWN]
     view = Table(title=f"{label} round, mean and deviation over seeds; the best in bold")

@@ -30,7 +30,7 @@ def show(chosen: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedsac.data.sets import listing
+    from fedsac.data.catalogue import listing
 
     table = Table("name", "what it is", "where it lies")
     for entry in listing(chosen.data_dir):
@@ -45,12 +45,12 @@ def show(chosen: argparse.Namespace) -> None:
 
 
 def fetch(chosen: argparse.Namespace) -> None:
-    from fedsac.data import sets
+    from fedsac.data import catalogue
 
-    print(f"{chosen.name} is in {sets.fetch(chosen.name, chosen.data_dir, quiet=False)}")
+    print(f"{chosen.name} is in {catalogue.fetch(chosen.name, chosen.data_dir, quiet=False)}")
 
 
 def check(chosen: argparse.Namespace) -> None:
-    from fedsac.data import sets
+    from fedsac.data import catalogue
 
-    print(sets.check(chosen.name, chosen.data_dir, chosen.label))
+    print(catalogue.check(chosen.name, chosen.data_dir, chosen.label))

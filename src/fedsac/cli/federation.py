@@ -56,7 +56,7 @@ def _needs_flower() -> None:
 
 def do_init(chosen: argparse.Namespace) -> None:
     _needs_flower()
-    from fedsac.engines.flower.setup import init
+    from fedsac.federation.setup import init
 
     sites = [name.strip() for name in chosen.sites.split(",") if name.strip()]
     if chosen.insecure:
@@ -70,9 +70,9 @@ def do_init(chosen: argparse.Namespace) -> None:
 
 def do_server(chosen: argparse.Namespace) -> None:
     _needs_flower()
-    from fedsac.engines.flower.data import coordinator_split
-    from fedsac.engines.flower.folder import Federation
-    from fedsac.engines.flower.processes import Server
+    from fedsac.federation.data import coordinator_split
+    from fedsac.federation.folder import Federation
+    from fedsac.federation.processes import Server
 
     federation = Federation.load(chosen.folder)
     coordinator_split(federation)  # what is wrong with the data is said here, not in a log
@@ -81,17 +81,17 @@ def do_server(chosen: argparse.Namespace) -> None:
 
 def do_site(chosen: argparse.Namespace) -> None:
     _needs_flower()
-    from fedsac.engines.flower.processes import run_site
+    from fedsac.federation.processes import run_site
 
     run_site(chosen.folder, _say)
 
 
 def do_run(chosen: argparse.Namespace) -> None:
     _needs_flower()
-    from fedsac.engines.flower.data import coordinator_split
-    from fedsac.engines.flower.folder import IN, Federation
-    from fedsac.engines.flower.processes import FAILED, LOOPBACK, REQUESTED, listens
-    from fedsac.engines.flower.watch import OVER, follow, shown, status
+    from fedsac.federation.data import coordinator_split
+    from fedsac.federation.folder import IN, Federation
+    from fedsac.federation.processes import FAILED, LOOPBACK, REQUESTED, listens
+    from fedsac.federation.watch import OVER, follow, shown, status
 
     federation = Federation.load(chosen.folder)
     found = status(federation)
@@ -111,8 +111,8 @@ def do_run(chosen: argparse.Namespace) -> None:
 
 
 def do_status(chosen: argparse.Namespace) -> None:
-    from fedsac.engines.flower.folder import Federation
-    from fedsac.engines.flower.watch import shown, status
+    from fedsac.federation.folder import Federation
+    from fedsac.federation.watch import shown, status
 
     found = status(Federation.load(chosen.folder))
     print(json.dumps(found) if chosen.json else shown(found))
@@ -120,29 +120,29 @@ def do_status(chosen: argparse.Namespace) -> None:
 
 def do_verify(chosen: argparse.Namespace) -> None:
     _needs_flower()
-    from fedsac.engines.flower.folder import Federation
-    from fedsac.engines.flower.pay import verify
+    from fedsac.federation.folder import Federation
+    from fedsac.federation.pay import verify
 
     print("\n".join(verify(Federation.load(chosen.folder))))
 
 
 def do_add(chosen: argparse.Namespace) -> None:
     _needs_flower()
-    from fedsac.engines.flower.setup import add as add_site
+    from fedsac.federation.setup import add as add_site
 
     folder = add_site(chosen.folder, chosen.site)
     print(f"bring {folder} to the site: it has a secret key; the run takes it in before its next round")
 
 
 def do_leave(chosen: argparse.Namespace) -> None:
-    from fedsac.engines.flower.setup import end
+    from fedsac.federation.setup import end
 
     end(chosen.folder, chosen.site, revoked=False)
     print(f"{chosen.site} is paid before the next round, and then leaves")
 
 
 def do_revoke(chosen: argparse.Namespace) -> None:
-    from fedsac.engines.flower.setup import end
+    from fedsac.federation.setup import end
 
     end(chosen.folder, chosen.site, revoked=True)
     print(f"the key of {chosen.site} is revoked: from now on it is sent nothing, and its replies do not count")

@@ -65,7 +65,7 @@ def _inputs(model: Any, chosen: argparse.Namespace) -> tuple[np.ndarray, list[st
     """Features in the model's order and labels, from a file or from the test set of a data set named."""
     path = Path(chosen.data)
     if path.is_file():
-        from fedsac.data.tables import read_table
+        from fedsac.data.files.tables import read_table
 
         table = read_table(path, chosen.label, require_label=False)
         x = table.x
@@ -76,7 +76,7 @@ def _inputs(model: Any, chosen: argparse.Namespace) -> tuple[np.ndarray, list[st
             # Columns the model does not know, an identifier for example, are left out.
             x = x[:, [table.features.index(name) for name in model.features]]
         return x, table.labels
-    from fedsac.data.sets import load
+    from fedsac.data.catalogue import load
 
     data = load(chosen.data, chosen.data_dir, label=chosen.label)
     x, y = (data.x, data.y) if data.x_test is None or data.y_test is None else (data.x_test, data.y_test)
@@ -90,7 +90,7 @@ def _not_over(out: Path, *inputs: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    from fedsac.store import write_atomic
+    from fedsac.runs.folder import write_atomic
 
     if path.exists() and not (path.is_file() and not path.is_symlink()):
         raise FedsacError(f"{path} is not a plain file; name another")

@@ -107,7 +107,7 @@ def _theorems(targets: Sequence[str], quick: bool, out: Path | None) -> str | No
         return None
     from fedsac.cli.screen import Screen
     from fedsac.paper.theorems import study
-    from fedsac.store import write_atomic
+    from fedsac.runs.folder import write_atomic
 
     found = study(quick=quick, note=Screen(sys.stderr).note)
     if out is not None:

@@ -66,7 +66,7 @@ def add_settings(command: Any, without: tuple[str, ...] = ()) -> None:
 
 def do(chosen: argparse.Namespace) -> None:
     from fedsac.cli.screen import Screen
-    from fedsac.federation import resume, run
+    from fedsac.runs.loop import resume, run
 
     if chosen.engine != "local":
         _simulate(chosen)
@@ -101,9 +101,9 @@ def _simulate(chosen: argparse.Namespace) -> None:
     if chosen.resume is not None or chosen.overwrite:
         raise FedsacError("--engine flower-simulation begins a new federation; leave --resume and --overwrite out")
     try:
-        from fedsac.engines.flower.folder import Federation
-        from fedsac.engines.flower.simulation import simulate
-        from fedsac.engines.flower.watch import shown, status
+        from fedsac.federation.folder import Federation
+        from fedsac.federation.simulation import simulate
+        from fedsac.federation.watch import shown, status
     except ImportError as error:
         raise FedsacError(f"--engine flower-simulation needs {error.name}; install fedsac[flower]") from None
     config = configured(chosen)

@@ -6,7 +6,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fedsac.federation import Watcher
+from fedsac.runs.loop import Watcher
 
 LINES = 10  # about as many progress lines for a phase, where there is no terminal to redraw
 PATIENCE = 20.0  # seconds without a line at most, whatever the phase's length

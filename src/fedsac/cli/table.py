@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from fedsac.result import LABELS, Result
+from fedsac.runs.result import LABELS, Result
 
 MOST_CLIENTS = 60  # lines of the table: beyond them, the page and the folder have everybody
 EXPLAINED = {

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedsac.data.catalogue import DataSet
 from fedsac.data.scenes import deal
-from fedsac.data.sets import DataSet
 from fedsac.errors import FedsacError
 from fedsac.rng import stream
 

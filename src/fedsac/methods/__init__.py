@@ -19,8 +19,8 @@ from fedsac.methods.fedave import FedAVE
 from fedsac.methods.fedavg import FedAvg
 from fedsac.methods.fedrac import FedRAC
 from fedsac.methods.fedsac import FedSAC
+from fedsac.methods.fedsac_plus import FedSACPlus
 from fedsac.methods.iafl import IAFL
-from fedsac.methods.plus import FedSACPlus
 from fedsac.methods.qffl import QFFL
 from fedsac.methods.rffl import RFFL
 from fedsac.methods.standalone import Standalone

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedsac.methods.base import State, Task, Updates
 from fedsac.methods.fedsac import FedSAC
-from fedsac.methods.gradients import sample_shares, weighted
+from fedsac.methods.shared.gradients import sample_shares, weighted
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsac import rng, scoring, stack
-from fedsac.batches import stacked
-from fedsac.importance import first_order, rises
+from fedsac import rng
+from fedsac.compute import evaluation, training
+from fedsac.compute.batches import stacked
+from fedsac.compute.importance import first_order, rises
+from fedsac.core.units import Layout
 from fedsac.models.network import Network
-from fedsac.models.neurons import Layout
 
 State = dict[str, Any]
 """Tensors and JSON values by name: what a checkpoint holds."""
@@ -31,7 +32,7 @@ class Task:
     clients: tuple[str, ...]
     samples: tuple[int, ...]
     contributions: tuple[float, ...]
-    validation: stack.Samples
+    validation: training.Samples
     rounds: int
     seed: int
     lr: float = 0.05
@@ -47,31 +48,31 @@ class Task:
         """Importance of each neuron of a model [parameters] on V (Eq. 3) or on some rows of it; to first order where it
         need not be `exact`."""
         v = self.validation if rows is None else self.part(rows)
-        folded = scoring.fold(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
+        folded = evaluation.fold(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
         measure = rises if exact else first_order
         return measure(Network(self.layout, folded), v.x.to(params.dtype), v.y)
 
-    def evaluate(self, params: Tensor, neurons: Tensor | None, samples: stack.Samples | None = None) -> Tensor:
+    def evaluate(self, params: Tensor, neurons: Tensor | None, samples: training.Samples | None = None) -> Tensor:
         """Accuracy on V (or a part of it) of models [S or 1, parameters], cut to `neurons`; float64 on the CPU."""
-        return scoring.evaluate(self.layout, params, neurons, samples or self.validation)[0]
+        return evaluation.evaluate(self.layout, params, neurons, samples or self.validation)[0]
 
-    def part(self, rows: Tensor) -> stack.Samples:
+    def part(self, rows: Tensor) -> training.Samples:
         """Some rows of V."""
         v = self.validation
-        return stack.Samples(v.x[rows], v.y[rows], v.scale, v.shift)
+        return training.Samples(v.x[rows], v.y[rows], v.scale, v.shift)
 
-    def steps(self, params: Tensor, samples: stack.Samples, steps: int, round: int) -> Tensor:
+    def steps(self, params: Tensor, samples: training.Samples, steps: int, round: int) -> Tensor:
         """A model [parameters] after SGD steps of the server's own, on data of its own, as clients train."""
         rows, weight = stacked([np.arange(len(samples.y))], [steps], self.batch, [self.stream("server steps", round)])
         device, dtype = params.device, params.dtype
-        drawn = stack.Batches(torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype))
+        drawn = training.Batches(torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype))
         lr = torch.full((1,), self.lr, dtype=dtype, device=device)
-        return stack.train(self.layout, params.unsqueeze(0), None, samples, drawn, lr)[0][0]
+        return training.train(self.layout, params.unsqueeze(0), None, samples, drawn, lr)[0][0]
 
     def batch_losses(self, params: Tensor) -> list[Tensor]:
         """Mean loss on each batch of 64 of V, in its order, for each of the models [S, parameters]."""
         rows = np.arange(len(self.validation.y))
-        return scoring.batch_losses(self.layout, params, self.validation, [rows] * len(params))
+        return evaluation.batch_losses(self.layout, params, self.validation, [rows] * len(params))
 
     def stream(self, *names: str | int) -> np.random.Generator:
         return rng.stream(self.seed, "method", *names)

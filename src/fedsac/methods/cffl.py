@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedsac.devices import moved
+from fedsac.core.transfer import moved
 from fedsac.methods.base import Rewards, State, Task, Updates
-from fedsac.methods.gradients import (
+from fedsac.methods.shared.gradients import (
     check_reward_by,
     contribution_shares,
     differences,
@@ -25,7 +25,7 @@ from fedsac.methods.gradients import (
     sample_shares,
     weighted,
 )
-from fedsac.methods.keep import keep
+from fedsac.methods.shared.largest import keep
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedsac.methods.base import Rewards, State, Task, Updates
 from fedsac.methods.cgsv import quota
-from fedsac.methods.gradients import (
+from fedsac.methods.shared.gradients import (
     check_reward_by,
     differences,
     first_reputations,
@@ -25,7 +25,7 @@ from fedsac.methods.gradients import (
     sample_shares,
     weighted,
 )
-from fedsac.methods.keep import keep
+from fedsac.methods.shared.largest import keep
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ that it trained one epoch more on its own data. Training itself goes on from the
 from dataclasses import dataclass
 
 from fedsac.methods.base import Rewards, State, Task, Updates
-from fedsac.methods.gradients import sample_shares, weighted
+from fedsac.methods.shared.gradients import sample_shares, weighted
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from math import log
 import torch
 from torch import Tensor
 
-from fedsac.aggregation import aggregate
-from fedsac.allocation import reputation
+from fedsac.core.aggregation import aggregate
+from fedsac.core.allocation import reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Rewards, State, Task, Updates
 

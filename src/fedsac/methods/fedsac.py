@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsac.aggregation import aggregate_submodels, damped
-from fedsac.allocation import check, prefixes, reputation
+from fedsac.core.aggregation import aggregate_submodels, damped
+from fedsac.core.allocation import check, prefixes, reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Rewards, State, Task, Updates
-from fedsac.methods.calibration import Parts, calibrated
+from fedsac.methods.shared.calibration import Parts, calibrated
 
 
 @dataclass(frozen=True)

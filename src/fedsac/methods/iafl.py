@@ -16,7 +16,7 @@ import torch
 
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Rewards, State, Task, Updates
-from fedsac.methods.gradients import differences
+from fedsac.methods.shared.gradients import differences
 
 
 @dataclass(frozen=True)

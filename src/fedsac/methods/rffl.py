@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedsac.methods.base import Rewards, State, Task, Updates
-from fedsac.methods.gradients import (
+from fedsac.methods.shared.gradients import (
     check_reward_by,
     cosines,
     differences,
@@ -24,7 +24,7 @@ from fedsac.methods.gradients import (
     sample_shares,
     weighted,
 )
-from fedsac.methods.keep import keep
+from fedsac.methods.shared.largest import keep
 
 PATIENCE = 10  # rounds before anybody is removed
 

@@ -13,10 +13,10 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from fedsac.config import FORMAT_VERSION, check_version
+from fedsac.core.units import Layout
 from fedsac.data.split import Split
 from fedsac.errors import FedsacError
 from fedsac.models.network import Network
-from fedsac.models.neurons import Layout
 
 
 @cache

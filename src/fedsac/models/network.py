@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
-from fedsac.models.neurons import Layout
 from fedsac.rng import stream
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsac.fairness import bcf, gamma
+from fedsac.core.fairness import bcf, gamma
 from fedsac.paper.printed import DATA, METHODS, Column, scene_name
 from fedsac.paper.results import Results, Run
 from fedsac.paper.settings import SCENES
@@ -16,7 +16,7 @@ from fedsac.paper.tables import READS_BETA, Index, table9_beta
 from fedsac.report.charts import Series, clients_by_method, contribution_reward, lines, scatter
 from fedsac.report.drawing import pdf, svg
 from fedsac.report.shapes import Drawing
-from fedsac.store import write_atomic
+from fedsac.runs.folder import write_atomic
 
 Named = tuple[str, Drawing]
 

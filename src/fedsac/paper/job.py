@@ -14,10 +14,10 @@ import torch
 
 from fedsac.config import FORMAT_VERSION, Config, read
 from fedsac.errors import FedsacError
-from fedsac.federation import Watcher, resume_together
 from fedsac.paper.experiments import DRAWN
 from fedsac.paper.results import Results, boiled_down
-from fedsac.store import write_atomic
+from fedsac.runs.folder import write_atomic
+from fedsac.runs.loop import Watcher, resume_together
 from fedsac.version import __version__
 
 ELSEWHERE = ("device", "threads", "data_dir")  # settings that may change between two sittings

@@ -15,7 +15,7 @@ from fedsac.paper.render import grid_lines, markdown, write_csv
 from fedsac.paper.results import Results
 from fedsac.paper.tables import contradictions, tables
 from fedsac.paper.verdicts import failing, headline, markdown_claims, said
-from fedsac.store import write_atomic
+from fedsac.runs.folder import write_atomic
 
 ACCOUNT = "account.md"
 COMPARED = ("table1", "table2", "table5", "table6")  # whose distances from the paper are listed, method by method

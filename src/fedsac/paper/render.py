@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fedsac.paper.cells import Cell, Row, Table
 from fedsac.paper.printed import DATA, Column, scene_name
-from fedsac.store import write_atomic
+from fedsac.runs.folder import write_atomic
 
 MOVED = "≠"
 NAME_WIDTH = 16  # of a row's name on a terminal, at most; longer ones take a second line

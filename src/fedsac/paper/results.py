@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from fedsac.config import FORMAT_VERSION, check_version
-from fedsac.contribution import Contributions
+from fedsac.contributions.standalone import Contributions
 from fedsac.errors import FedsacError
-from fedsac.result import LABELS, chosen
-from fedsac.store import write_atomic
+from fedsac.runs.folder import write_atomic
+from fedsac.runs.result import LABELS, chosen
 
 FAIR = 95.0  # Table 7 looks at rounds with gamma above this
 

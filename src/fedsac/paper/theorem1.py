@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from fedsac.allocation import allocate, reputation
+from fedsac.core.allocation import allocate, reputation
 from fedsac.rng import stream
 
 DIMENSION = 20

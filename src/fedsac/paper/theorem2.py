@@ -20,8 +20,8 @@ import torch
 from scipy.linalg import solve_discrete_lyapunov
 from torch import Tensor
 
-from fedsac.aggregation import aggregate
-from fedsac.allocation import allocate, reputation
+from fedsac.core.aggregation import aggregate
+from fedsac.core.allocation import allocate, reputation
 from fedsac.paper.theorem1 import random_hessian
 from fedsac.rng import stream
 

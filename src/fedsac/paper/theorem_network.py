@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsac import scoring
+from fedsac.compute import evaluation
+from fedsac.compute.training import Samples
 from fedsac.config import Config
-from fedsac.federation import Running, Watcher, play
+from fedsac.core.units import Layout
 from fedsac.models.network import Network
-from fedsac.models.neurons import Layout
 from fedsac.paper.curvature import Curvature, curvature
 from fedsac.paper.theorem1 import Count, nearness, pairs, prefixes
-from fedsac.prepare import Prepared, prepare
 from fedsac.rng import stream
-from fedsac.stack import Samples
+from fedsac.runs.loop import Running, Watcher, play
+from fedsac.runs.setup import Prepared, prepare
 
 APART = (1, 5, 20)  # neurons
 
@@ -133,7 +133,7 @@ def study_network(
     for name, samples in (("clients' data", training), ("V", prepared.validation), ("test set", prepared.test)):
         note(f"network on digits: nested submodels, {name}")
         bent = None if name == "test set" else _bent(layout, model, samples, steps, seed)
-        curve = scoring.evaluate(layout, model.unsqueeze(0), by_importance, samples)
+        curve = evaluation.evaluate(layout, model.unsqueeze(0), by_importance, samples)
         curves.append(curve[1])
         found.append(
             OnSamples(
@@ -189,13 +189,13 @@ def _ordered(accuracy: Tensor, loss: Tensor, larger: Tensor, smaller: Tensor) ->
 def _shuffled(layout: Layout, model: Tensor, samples: Samples, seed: int) -> Ordered:
     """Neighbouring prefixes where the neurons stand in a random order."""
     order = torch.from_numpy(stream(seed, "theorem 1", "network").permutation(layout.neurons))
-    accuracy, loss = scoring.evaluate(layout, model.unsqueeze(0), prefixes(order), samples)
+    accuracy, loss = evaluation.evaluate(layout, model.unsqueeze(0), prefixes(order), samples)
     return _ordered(accuracy, loss, *neighbours(loss))
 
 
 def _clients(layout: Layout, model: Tensor, neurons: Tensor, samples: Samples) -> Ordered:
     """All pairs of clients whose submodels differ."""
-    return _ordered(*scoring.evaluate(layout, model.unsqueeze(0), neurons, samples), *pairs(neurons))
+    return _ordered(*evaluation.evaluate(layout, model.unsqueeze(0), neurons, samples), *pairs(neurons))
 
 
 def rises(losses: Tensor, apart: int) -> Count:

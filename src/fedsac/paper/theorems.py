@@ -13,7 +13,7 @@ from fedsac.paper import theorem1, theorem2, theorems_page
 from fedsac.paper.theorem1 import Bent, Counterexample, Near, Ridge
 from fedsac.paper.theorem2 import Path, Problem
 from fedsac.paper.theorem_network import NetworkStudy, clients_samples, inputs, study_network
-from fedsac.prepare import prepare
+from fedsac.runs.setup import prepare
 
 Note = Callable[[str], None]
 LOCAL_STEPS = 5  # E

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from fedsac.fairness import bcf
+from fedsac.core.fairness import bcf
 from fedsac.report.axes import (
     HEIGHT,
     SMALL,

@@ -8,9 +8,9 @@ from fedsac.report.charts import Series, clients_by_method, lines, scatter
 from fedsac.report.markup import Cell, Figure, figure, grid, number, paragraph, section, table
 from fedsac.report.reading import Run, settings
 from fedsac.report.shapes import Drawing
-from fedsac.result import LABELS
+from fedsac.runs.result import LABELS
 
-# Columns of fedsac.compare that are shown: key, heading, factor and digits.
+# Columns of fedsac.runs.comparison that are shown: key, heading, factor and digits.
 COLUMNS = (
     ("gamma", "gamma", 1, 2),
     ("gamma_limit", "gamma*", 1, 2),
@@ -88,8 +88,8 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
 
 def table_rows(groups: Sequence[Group]) -> list[Point]:
     """As in `fedsac compare`: for each group and label the values of all its runs."""
-    from fedsac.compare import COLUMNS as MEASURED
-    from fedsac.compare import Row, measured
+    from fedsac.runs.comparison import COLUMNS as MEASURED
+    from fedsac.runs.comparison import Row, measured
 
     rows: list[Point] = []
     for group in groups:

@@ -8,7 +8,7 @@ from fedsac.report import comparison, single
 from fedsac.report.drawing import PDF_SIGN, SVG_SIGN, pdf, svg
 from fedsac.report.markup import SIGN, Figure, document
 from fedsac.report.reading import read_runs
-from fedsac.store import write_atomic
+from fedsac.runs.folder import write_atomic
 
 NAME = "report.html"
 

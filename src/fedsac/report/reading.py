@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from fedsac.compare import LIST
 from fedsac.config import Config, check_version, read
-from fedsac.contribution import Contributions
+from fedsac.contributions.standalone import Contributions
+from fedsac.core.fairness import bcf
 from fedsac.errors import FedsacError
-from fedsac.fairness import bcf
-from fedsac.result import chosen
-from fedsac.store import Checkpoint, is_run, peek
+from fedsac.runs.comparison import LIST
+from fedsac.runs.folder import Checkpoint, is_run, peek
+from fedsac.runs.result import chosen
 
 
 @dataclass(frozen=True)

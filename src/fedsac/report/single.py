@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedsac.report.charts import WIDTH, Series, bars, contribution_reward, heatmap, lines
 from fedsac.report.markup import Cell, Figure, cards, figure, grid, number, paragraph, section, table
 from fedsac.report.reading import Run, settings
-from fedsac.result import LABELS
+from fedsac.runs.result import LABELS
 
 EXPLAINED = (
     "last: the last round, our headline. selected: the round chosen on validation data alone. best: the round with the "

@@ -1,0 +1,1 @@
+"""Many models at once: trained, evaluated, taken apart."""

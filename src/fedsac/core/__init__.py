@@ -1,0 +1,1 @@
+"""The paper on tensors: what a unit owns, allocation, aggregation, fairness, metrics."""

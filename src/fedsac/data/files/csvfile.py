@@ -1,0 +1,120 @@
+"""Samples out of a .csv file: a header, one label column, numbers in all the others."""
+
+import csv
+from collections.abc import Iterator
+from itertools import islice
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+
+from fedsac.data.files.labels import label_text
+from fedsac.data.files.tables import Table, check_columns, named_table
+from fedsac.data.messages import shown, unreadable
+from fedsac.errors import FedsacError
+
+CHUNK = 10_000  # rows held as text at a time: text takes ten times the room of the numbers
+
+
+def read_csv(path: Path, label: str, require_label: bool) -> Table:
+    """Read the file in one quick pass; only a file that fails is gone through again for the place."""
+    parts: list[np.ndarray] = []
+    labels: list[str] = []
+    records = _records(path)
+    names = _header(path, next(records, (1, []))[1], label, require_label)
+    at = names.index(label) if label in names else None
+    while chunk := [row for _, row in islice(records, CHUNK)]:
+        numbers = _convert(chunk, len(names), at, labels)
+        if numbers is None:
+            raise _fault(path, names, at)
+        parts.append(numbers)
+    if not parts:
+        raise FedsacError(f"{path}: no row after the header in line 1; add the samples")
+    features = tuple(name for name in names if name != label)
+    return named_table(np.concatenate(parts), None if at is None else labels, features)
+
+
+def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with the line it begins on."""
+    line = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            try:
+                for row in reader:
+                    if row:
+                        yield line, row
+                    line = reader.line_num + 1
+            except csv.Error as err:
+                raise FedsacError(f"{path}: line {line}: {err}; check the quotes from there on") from err
+    except UnicodeDecodeError as err:
+        raise FedsacError(
+            f"{path}: line {_undecodable(path)} is not UTF-8 text; save the file as CSV in UTF-8"
+        ) from err
+    except OSError as err:
+        raise unreadable(path, err) from err
+
+
+def _undecodable(path: Path) -> int:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
+                return number
+    return 1
+
+
+def _header(path: Path, row: list[str], label: str, require_label: bool) -> list[str]:
+    if not row:
+        raise FedsacError(f"{path}: line 1: the file is empty; begin it with a header row")
+    names = [name.strip() for name in row]
+    check_columns(path, names, label, require_label)
+    return names
+
+
+def _convert(rows: list[list[str]], width: int, at: int | None, labels: list[str]) -> np.ndarray | None:
+    """The numbers of some rows, their labels added to the list; None where anything is amiss."""
+    if any(len(row) != width for row in rows):
+        return None
+    if at is not None:
+        found = [label_text(row.pop(at)) for row in rows]
+        if "" in found:
+            return None
+        labels += found
+    # Python reads 1_000 as a number; in a file it is a slip.
+    if any("_" in cells for cells in map("".join, rows)):
+        return None
+    try:
+        numbers = np.array(rows, dtype=np.float64)
+    except ValueError:
+        return None
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _fault(path: Path, names: list[str], at: int | None) -> FedsacError:
+    """What is wrong in the file, and where: the first row that cannot be taken."""
+    for line, row in islice(_records(path), 1, None):
+        if len(row) != len(names):
+            return FedsacError(
+                f"{path}: line {line} has {len(row)} fields, the header has {len(names)}; "
+                "mend the row (a comma inside a field needs quotes)"
+            )
+        for i, cell in enumerate(row):
+            if wrong := _wrong(cell, is_label=i == at):
+                return FedsacError(f"{path}: line {line}, column {shown(names[i])}: {wrong}")
+    return FedsacError(f"{path}: it changed while it was read; try again")
+
+
+def _wrong(cell: str, is_label: bool) -> str | None:
+    if not cell.strip():
+        return "the value is missing; fill it in or drop the row"
+    if is_label:
+        return None
+    try:
+        number = float(cell)
+    except ValueError:
+        return f"{shown(cell)} is not a number; write one, or drop the column"
+    if "_" in cell:
+        return f"{shown(cell)} is not a number; leave the underscore out"
+    return None if isfinite(number) else f"{shown(cell)} is not a finite number; fill it in or drop the row"

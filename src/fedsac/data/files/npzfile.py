@@ -1,0 +1,110 @@
+"""Samples out of an .npz file: arrays `x` and `y`, and `x_test` and `y_test` where there is a test set."""
+
+import tokenize
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from fedsac.data.files.labels import label_texts
+from fedsac.data.files.tables import Table
+from fedsac.data.messages import cause, some, unreadable
+from fedsac.errors import FedsacError
+
+SAVE = "save the arrays again with np.savez"
+
+
+def npz_names(path: Path) -> set[str]:
+    """The names of the arrays in the file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy") for name in archive.namelist()}
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as err:
+        raise FedsacError(f"{path}: not an .npz file that can be read ({cause(err)}); {SAVE}") from err
+    except OSError as err:
+        raise unreadable(path, err) from err
+
+
+def read_npz(path: Path, require_label: bool, part: str = "") -> Table:
+    """The arrays `x` and `y` of the file, or `x_test` and `y_test` where the part is "_test"."""
+    kx, ky = f"x{part}", f"y{part}"
+    names = npz_names(path)
+    for key in (kx, ky) if require_label else (kx,):
+        if key not in names:
+            raise FedsacError(f"{path}: no array {key} (there are: {some(sorted(names))}); {SAVE} as {kx}= and {ky}=")
+    x, channel = samples(_array(path, kx), f"{path}: {kx}")
+    labels = _labels(_array(path, ky), len(x), f"{path}: {ky}") if ky in names else None
+    return Table(x, labels, (), channel, top=255.0 if x.dtype == np.uint8 else 1.0)
+
+
+def _array(path: Path, key: str) -> np.ndarray:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            array = file[key]
+        if not isinstance(array, np.ndarray):  # numpy hands out the bytes of a member it does not know
+            raise ValueError("not an array")
+        return array
+    # A damaged member surfaces wherever zip, zlib or numpy's header parser happens to trip over it.
+    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, NotImplementedError, MemoryError) as err:
+        if "Object arrays" in str(err):
+            raise FedsacError(
+                f"{path}: {key} holds Python objects, which are never loaded; {SAVE} as numbers or text"
+            ) from err
+        raise _damaged(path, key, err) from err
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as err:
+        raise _damaged(path, key, err) from err
+    except OSError as err:
+        raise unreadable(path, err) from err
+
+
+def _damaged(path: Path, key: str, err: Exception) -> FedsacError:
+    return FedsacError(f"{path}: {key} cannot be read ({cause(err)}); {SAVE}")
+
+
+def samples(x: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [n, d] in uint8 or float64 and the channel of each feature."""
+    shape = "x".join(map(str, x.shape))
+    if x.dtype.kind not in "biuf":
+        raise FedsacError(f"{where} is {x.dtype}, not numbers; save it as uint8 or as a float type")
+    if x.ndim not in (2, 3, 4):
+        raise FedsacError(
+            f"{where} has shape {shape or '()'}; use [n, d] for a table, [n, h, w] or [n, h, w, c] for images"
+        )
+    if x.size == 0:
+        raise FedsacError(f"{where} has shape {shape}, so it holds no sample; save at least one")
+    n, d = len(x), x.size // len(x)
+    if x.ndim == 2:
+        channel = np.arange(d)
+    else:
+        channels = x.shape[3] if x.ndim == 4 else 1
+        channel = np.tile(np.arange(channels), d // channels)
+    rows = x.reshape(n, d)
+    if x.dtype != np.uint8:
+        rows = np.ascontiguousarray(rows, dtype=np.float64)
+        _refuse_gaps(rows, x.shape, where)
+    return rows, channel.astype(np.int64)
+
+
+def _refuse_gaps(rows: np.ndarray, shape: tuple[int, ...], where: str) -> None:
+    finite = np.isfinite(rows)
+    if finite.all():
+        return
+    row, column = (int(i) for i in np.argwhere(~finite)[0])
+    index = ", ".join(str(int(i)) for i in np.unravel_index(row * rows.shape[1] + column, shape))
+    raise FedsacError(
+        f"{where}[{index}] (row {row}, column {column}, counting from 0) is {rows[row, column]}; "
+        "fill it in or drop the sample"
+    )
+
+
+def _labels(y: np.ndarray, n: int, where: str) -> list[str]:
+    if y.ndim != 1:
+        raise FedsacError(f"{where} has shape {'x'.join(map(str, y.shape)) or '()'}; use [n], one label a sample")
+    if len(y) != n:
+        raise FedsacError(f"{where} has {len(y)} labels for {n} samples; give each sample one label")
+    texts = label_texts(y, where)
+    if y.dtype.kind in "if" and (bad := np.flatnonzero(y < 0)).size:
+        i = int(bad[0])
+        raise FedsacError(f"{where}[{i}] (row {i}, counting from 0) is {y[i]}; number classes from 0 up")
+    return texts

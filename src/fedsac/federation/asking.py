@@ -1,0 +1,127 @@
+"""Asking sites: every reply goes through the guard, every refusal is counted and written down."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedsac.federation import identity
+from fedsac.federation.folder import REVOKED, Federation
+from fedsac.federation.guard import Asked, RefusedError, Reply, admit, printable
+from fedsac.federation.ledger import Ledger
+from fedsac.federation.link import Exchange, Link
+from fedsac.federation.members import Member
+from fedsac.federation.site import DECLINED
+from fedsac.federation.wire import Order, described
+
+Shapes = Mapping[str, tuple[tuple[int, ...], str]]
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Arrays and facts of those whose reply counts, and what kept the others from it; `payload` is the bytes of all
+    arrays that were sent."""
+
+    arrays: dict[str, dict[str, np.ndarray]]
+    facts: dict[str, Mapping[str, Any]]
+    failed: dict[str, str]
+    exchange: Exchange
+    payload: int
+
+
+class Desk:
+    """Where orders go out and replies come in. `refused` counts refusals in a row of sites that are no members yet."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        link: Link,
+        ledger: Ledger,
+        members: dict[str, Member],
+        say: Callable[[str], None],
+    ) -> None:
+        self.federation, self.link, self.ledger, self.members, self.say = federation, link, ledger, members, say
+        self.refused: dict[str, int] = {}
+
+    def ask(self, orders: Mapping[str, Order], expected: Mapping[str, Shapes], start: Mapping[str, Arrays]) -> Answered:
+        """Send orders, and hold every reply against what was asked: the arrays `expected`, and the model each site
+        was to `start` from."""
+        if not orders:
+            return Answered({}, {}, {}, Exchange(), 0)
+        found = self.link.exchange(orders, self.federation.timeout)
+        self._write_down(orders, found)
+        arrays, facts, failed = {}, {}, dict(found.lost)
+        for name, reason in found.refused.items():
+            failed[name] = self.refuse(name, reason)
+        sites = self.federation.sites()
+        for name, reply in sorted(found.replies.items()):
+            if sites[name]["status"] == REVOKED:
+                failed[name] = self.refuse(name, "identity: its key was revoked")
+                continue
+            key = sites[name]["public_key"].encode()
+            asked = self._asked(name, orders[name], key, expected[name], start.get(name, {}))
+            try:
+                arrays[name] = _admitted(asked, reply)
+            except RefusedError as error:
+                failed[name] = self.refuse(name, str(error))
+                continue
+            facts[name] = reply.facts
+            if name in self.members:
+                self.members[name].refused = 0
+        payload = sum(array.nbytes for order in orders.values() for array in order.arrays.values())
+        return Answered(arrays, facts, failed, found, payload)
+
+    def _asked(self, name: str, order: Order, key: bytes, expected: Shapes, start: Arrays) -> Asked:
+        return Asked(
+            site=name,
+            kind=order.kind,
+            round=order.round,
+            token=order.token,
+            arrays=expected,
+            start=start,
+            max_step=self.federation.max_step,
+            max_bytes=int(self.federation.max_message_mb * 1e6),
+            check=partial(identity.signed, key),
+        )
+
+    def _write_down(self, orders: Mapping[str, Order], found: Exchange) -> None:
+        """What was sent, and who was not heard of."""
+        first = next(iter(orders.values()))
+        sites = {name: described(order.arrays, found.sent.get(name, 0)) for name, order in orders.items()}
+        self.ledger.append("sent", what=first.kind, round=first.round, sites=sites)
+        for name, reason in sorted(found.lost.items()):
+            self.ledger.append("lost", site=name, what=first.kind, round=first.round, reason=reason)
+            self.say(f"{name}: no answer ({reason})")
+
+    def refuse(self, name: str, reason: str) -> str:
+        """Count a refusal; after too many in a row, the site is asked no more."""
+        reason = printable(reason)
+        member = self.members.get(name)
+        if member is None:
+            count = self.refused[name] = self.refused.get(name, 0) + 1
+        else:
+            count = member.refused = member.refused + 1
+        aside = count >= self.federation.aside_after
+        if member is not None:
+            member.aside = member.aside or aside
+        self.ledger.append("refused", site=name, reason=reason, in_a_row=count, aside=aside)
+        self.say(f"{name}: refused: {reason}" + ("; it is set aside" if aside else ""))
+        return reason
+
+
+def _admitted(asked: Asked, reply: Reply) -> dict[str, np.ndarray]:
+    """The arrays of a reply that counts. A site that declines says why, and must be who it is to say so."""
+    declined = reply.facts.get(DECLINED)
+    if declined is None:
+        return admit(asked, reply)
+    admit(Asked(asked.site, asked.kind, asked.round, asked.token, max_bytes=asked.max_bytes, check=asked.check), reply)
+    raise RefusedError(printable(declined)[:600])
+
+
+def token() -> str:
+    """A text that only an answer to this very message can repeat."""
+    return secrets.token_hex(16)

@@ -1,0 +1,125 @@
+"""What a party brings: its table, from a file or a function of its own, and how tables of several parties agree."""
+
+import importlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsac.data.dataset import DataSet
+from fedsac.data.files.labels import class_names, encode, label_texts
+from fedsac.data.files.npzfile import samples
+from fedsac.data.files.tables import SUFFIXES, Table, aligned, read_table
+from fedsac.data.messages import some
+from fedsac.data.split import Split, split
+from fedsac.errors import FedsacError
+from fedsac.federation.folder import Federation
+from fedsac.models.network import Network
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What all parties' samples must have in common. `dtype` is uint8 (images) or float64."""
+
+    features: tuple[str, ...]
+    width: int
+    channels: int
+    dtype: str
+    top: float
+    classes: tuple[str, ...]
+
+    def shown(self) -> str:
+        names = f" ({some(self.features)})" if self.features else ""
+        return (
+            f"{self.width} features{names} of {self.dtype} in {self.channels} channel(s), "
+            f"{len(self.classes)} classes ({some(self.classes)})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of_dict(cls, content: dict[str, Any]) -> "Schema":
+        return cls(**content | {"features": tuple(content["features"]), "classes": tuple(content["classes"])})
+
+
+def read_data(named: str, folder: Path, label: str) -> Table:
+    """A table from a file (relative to `folder`) or from module:function, which returns samples x and labels y."""
+    if Path(named).suffix.lower() in SUFFIXES:
+        return read_table(folder / named, label, require_label=True)
+    x, y = loaded(named, "data")()
+    x = np.asarray(x)
+    rows, channel = samples(x, f"{named}: x")
+    labels = label_texts(np.asarray(y), f"{named}: y")
+    if len(labels) != len(rows):
+        raise FedsacError(f"{named}: {len(labels)} labels for {len(rows)} samples")
+    return Table(rows, labels, (), channel, top=255.0 if x.dtype == np.uint8 else 1.0)
+
+
+def loaded(named: str, what: str) -> Any:
+    """The function that `module:function` names."""
+    module, colon, function = named.partition(":")
+    if not colon or not module or not function:
+        raise FedsacError(f"{what} {named!r} is neither a {', '.join(SUFFIXES)} file nor module:function")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise FedsacError(f"{what} {named!r} cannot be imported ({error}); is it on PYTHONPATH?") from None
+
+
+def schema_of(table: Table, classes: tuple[str, ...]) -> Schema:
+    channels = len(set(table.channel.tolist()))
+    return Schema(table.features, table.x.shape[1], channels, str(table.x.dtype), table.top, classes)
+
+
+def site_data(table: Table, schema: Schema, channel: np.ndarray, where: str) -> DataSet:
+    """A site's samples as the federation numbers features and classes. What does not fit is refused, and both are
+    named."""
+    assert table.labels is not None
+    like = Table(np.empty((0, schema.width), schema.dtype), None, schema.features, channel, schema.top)
+    try:
+        table = aligned(table, where, like, "the federation")
+        y = encode(table.labels or [], schema.classes, where, "the federation's classes")
+    except FedsacError as error:
+        own = schema_of(table, tuple(sorted(set(table.labels or []))))
+        raise FedsacError(
+            f"schemas do not agree: {error}. The site has {own.shown()}; the federation has {schema.shown()}"
+        ) from None
+    return DataSet(where, table.x, y, schema.classes, channel, schema.top, features=schema.features)
+
+
+def coordinator_split(federation: Federation) -> Split:
+    """The coordinator's validation and test data. Its validation data says what features and classes there are."""
+    f = federation
+    table = read_data(f.validation, f.path, f.label)
+    classes = f.classes or class_names(table.labels or [], f.validation)
+    x_test = y_test = None
+    if f.test:
+        test = aligned(read_data(f.test, f.path, f.label), f.test, table, f.validation)
+        x_test, y_test = test.x, encode(test.labels or [], classes, f.test, "the validation data")
+    data = DataSet(
+        name=f.path.name,
+        x=table.x,
+        y=encode(table.labels or [], classes, f.validation, "the classes named"),
+        classes=classes,
+        channel=table.channel,
+        top=table.top,
+        x_test=x_test,
+        y_test=y_test,
+        silos={},
+        validation=np.arange(len(table.x)),
+        features=table.features,
+    )
+    return split(data, "silos", 0, None, f.config.seed)
+
+
+def factory_model(named: str, features: int, classes: int) -> Network:
+    """The start of the model that `module:factory` makes."""
+    network = Network.of(loaded(named, "model")())
+    if (network.layout.sizes[0], network.layout.sizes[-1]) != (features, classes):
+        raise FedsacError(
+            f"model {named}: it takes {network.layout.sizes[0]} features and knows {network.layout.sizes[-1]} classes; "
+            f"the validation data has {features} and {classes}"
+        )
+    return network

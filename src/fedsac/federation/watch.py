@@ -1,0 +1,103 @@
+"""How a federation stands, from what lies in its folder: a run at work can be looked at, too."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fedsac.config import FORMAT_VERSION
+from fedsac.errors import FedsacError
+from fedsac.federation.folder import Federation
+from fedsac.federation.ledger import Entry, read
+from fedsac.federation.processes import FAILED, REQUESTED
+
+POLL = 1.0
+OVER = "over"
+
+
+def status(federation: Federation) -> dict[str, Any]:
+    """The sites, and what the ledger says of them and of the run."""
+    entries = read(federation.ledger) if federation.ledger.exists() else []
+    rounds = [e["body"]["round"] for e in entries if e["kind"] == "round"]
+    done = (federation.run / "summary.json").exists()
+    return {
+        "format_version": FORMAT_VERSION,
+        "method": federation.config.method,
+        "rounds": federation.config.rounds,
+        "round": max(rounds, default=0),
+        "state": OVER if done else "under way" if (federation.server / REQUESTED).exists() else "not begun",
+        "sites": {name: _site(name, site["status"], entries) for name, site in federation.sites().items()},
+        "ledger": {"lines": len(entries), "head": entries[-1]["hash"] if entries else None},
+    }
+
+
+def _site(name: str, invited: str, entries: list[Entry]) -> dict[str, Any]:
+    own = [e for e in entries if e["body"].get("site") == name]
+    rounds = [e for e in entries if e["kind"] == "round"]
+    last: dict[str, Any] = {e["kind"]: e["body"] for e in own}
+    return {
+        "status": invited,
+        "samples": last.get("joined", {}).get("samples"),
+        "contribution": last.get("contribution", {}).get("validation"),
+        "answered": len({e["body"]["round"] for e in rounds if name in e["body"]["answered"]}),
+        "refused": sum(e["kind"] == "refused" for e in own),
+        "lost": sum(e["kind"] == "lost" for e in own),
+        "aside": bool(last.get("refused", {}).get("aside")),
+        "last_refusal": last.get("refused", {}).get("reason"),
+        "reward": last.get("reward", {}).get("accuracy_validation"),
+        "delivered": "delivered" in last,
+    }
+
+
+def shown(found: dict[str, Any]) -> str:
+    """The same as a table."""
+    lines = [f"{found['method']}: round {found['round']} of {found['rounds']}, {found['state']}"]
+    head = ("site", "status", "samples", "contribution", "answered", "refused", "lost", "reward", "delivered")
+    rows = [head]
+    for name, site in found["sites"].items():
+        state = "aside" if site["aside"] else site["status"]
+        cells = [site[key] for key in head[2:]]
+        rows.append((name, state, *(_cell(value) for value in cells)))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += [f"{n}: {s['last_refusal']}" for n, s in found["sites"].items() if s["last_refusal"]]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def follow(federation: Federation, say: Callable[[str], None], sleep: Callable[[float], None]) -> None:
+    """Say what happens until the run is over, through any number of the server's restarts."""
+    told = len(read(federation.ledger)) if federation.ledger.exists() else 0
+    size = 0
+    while (federation.server / REQUESTED).exists():
+        sleep(POLL)
+        if not federation.ledger.exists() or federation.ledger.stat().st_size == size:
+            continue
+        size = federation.ledger.stat().st_size
+        entries = read(federation.ledger) if federation.ledger.exists() else []
+        for entry in entries[told:]:
+            if text := _told(entry, federation.config.rounds):
+                say(text)
+        told = len(entries)
+    if (federation.server / FAILED).exists():
+        raise FedsacError((federation.server / FAILED).read_text())
+    say(shown(status(federation)))
+
+
+def _told(entry: Entry, rounds: int) -> str:
+    body = entry["body"]
+    kinds = {
+        "joined": lambda: f"{body['site']} joined with {body['samples']} samples",
+        "contribution": lambda: f"{body['site']}: contribution {body['validation']:.3f}",
+        "round": lambda: f"round {body['round']} of {rounds}: {', '.join(body['answered'])} answered",
+        "repeated": lambda: f"round {body['round']} is repeated: {len(body['answered'])} answer(s)",
+        "refused": lambda: f"{body['site']} refused: {body['reason']}",
+        "lost": lambda: f"{body['site']} did not answer: {body['reason']}",
+        "resumed": lambda: f"going on after round {body['round']}",
+        "left": lambda: f"{body['site']} is gone ({body['status']})",
+        "delivered": lambda: f"{body['site']} has its reward",
+    }
+    return kinds[entry["kind"]]() if entry["kind"] in kinds else ""

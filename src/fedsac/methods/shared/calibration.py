@@ -1,0 +1,57 @@
+"""Submodels whose accuracy is what was aimed at: prefixes of an order of neurons, measured on validation data."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsac.methods.base import Task
+from fedsac.methods.shared.targets import targets
+
+FINE = 80  # prefixes near the whole model are measured at every length, as accuracy falls fast there
+COARSE = 4  # the shorter ones at every fourth
+
+
+@dataclass(frozen=True)
+class Parts:
+    """V, cut in two by a seeded draw: rows for the server's own steps, and rows for calibration."""
+
+    steps: Tensor
+    calibration: Tensor
+
+    @classmethod
+    def of(cls, task: Task, share: float) -> "Parts":
+        n = len(task.validation.y)
+        order = torch.from_numpy(task.stream("parts of V").permutation(n)).to(task.initial.device)
+        cut = int(share * n)
+        return cls(order[:cut].sort().values, order[cut:].sort().values)
+
+
+def calibrated(
+    task: Task, model: Tensor, importance: Tensor, rows: Tensor, *, room: float, smooth: int, ties: bool
+) -> Tensor:
+    """The neurons of each client, [N, neurons]: the prefix from the least important neuron on whose accuracy on these
+    rows of V comes nearest to the client's target."""
+    n = len(importance)
+    order = importance.argsort(stable=True)
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(n, device=order.device)
+    lengths = np.unique(np.concatenate([np.arange(max(1, n - FINE), n + 1), np.arange(1, n, COARSE)]))
+    prefixes = rank < torch.from_numpy(lengths).to(order.device).unsqueeze(1)
+    accuracy = task.evaluate(model.unsqueeze(0), prefixes, task.part(rows)).numpy()
+    best = float(accuracy[-1])
+    error = float(np.sqrt(best * (1 - best) / len(rows)))
+    goal = targets(np.array(task.contributions), best, error, room, ties=ties)
+    chosen = np.abs(_smoothed(lengths, accuracy, smooth) - goal[:, None]).argmin(1)
+    chosen[np.isinf(goal)] = len(lengths) - 1
+    return prefixes[torch.from_numpy(chosen).to(order.device)]
+
+
+def _smoothed(lengths: np.ndarray, accuracy: np.ndarray, width: int) -> np.ndarray:
+    """Each prefix's accuracy as the mean over those within `width` neurons of it: what is picked should be near its
+    target because it is good, not because a few samples fell its way. The whole model stays out of it."""
+    near = np.abs(lengths[:, None] - lengths) <= width
+    near[:, -1] = near[-1] = False
+    np.fill_diagonal(near, True)
+    return np.asarray((near @ accuracy) / near.sum(1))

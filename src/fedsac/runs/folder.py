@@ -1,0 +1,353 @@
+"""Run folders: what a run leaves behind, and how it survives being killed.
+
+A commit appends a line to the log, syncs it, and then puts a checkpoint in place with one rename. The checkpoint says
+how long the log is and what it hashes to, so a kill at any instant leaves a folder from which the last commit can be
+taken up: whatever came after it is cut off and done again, with the same numbers. The two newest checkpoints are kept,
+each with a hash over its own contents; a damaged one is passed over. No pickle anywhere.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from fedsac.config import FORMAT_VERSION, Config, check_version, read
+from fedsac.contributions.standalone import Contributions
+from fedsac.data.split import Split
+from fedsac.errors import FedsacError
+from fedsac.methods.base import State
+from fedsac.models.files import ModelFile
+from fedsac.models.network import Network
+from fedsac.runs.result import Result
+
+KEPT = 2  # checkpoints: the newest, and one to fall back on
+OURS = (
+    *("README.md", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors", "report.html"),
+    *("checkpoints/round-*.safetensors", "checkpoints/round-*.part", "rewards/*.safetensors", "rewards/*.part"),
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run between two rounds."""
+
+    round: int
+    state: State
+    contributions: Contributions
+    fingerprint: str
+
+
+class Folder:
+    """A run's folder, held by this process. Use `create` or `open`, as a context manager."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path, self.config = path, config
+        self._lock = _lock(path)
+        self._log = b""
+
+    def __enter__(self) -> "Folder":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+
+    @staticmethod
+    def refuse(path: Path, *, overwrite: bool) -> None:
+        """Raise if a run cannot start here: only an empty folder, or a run's folder with `overwrite`, will do."""
+        if not path.exists():
+            return
+        if not path.is_dir():
+            raise FedsacError(f"{path} is a file; name a folder for the run")
+        # The config is the first thing written: a run that was killed before that leaves at most a part of it.
+        if all(entry.name == "config.toml.part" for entry in path.iterdir()):
+            return
+        if not is_run(path):
+            raise FedsacError(f"{path} holds other files than a run's; name another folder")
+        if not overwrite:
+            raise FedsacError(
+                f"{path} holds a run already; go on with --resume {path}, start over with --overwrite, or name another"
+            )
+
+    @classmethod
+    def create(cls, path: Path, config: Config, *, overwrite: bool = False) -> "Folder":
+        """A new run's folder; with `overwrite`, what an earlier run wrote there is removed, and nothing else."""
+        cls.refuse(path, overwrite=overwrite)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FedsacError(f"{path}: cannot make a folder there ({error.strerror}); name another") from None
+        folder = cls(path, config)
+        try:
+            for old in (file for pattern in OURS for file in path.glob(pattern)):
+                old.unlink(missing_ok=True)  # the config is replaced, not removed: the folder always is some run's
+            folder._write("config.toml", config.toml().encode())
+            folder._furnish()
+        except BaseException:
+            folder.__exit__()
+            raise
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "Folder":
+        """The folder of a run that was begun."""
+        if not is_run(path):
+            raise FedsacError(
+                f"{path} is not a run's folder (it has no config.toml of ours); begin one with fedsac run"
+            )
+        folder = cls(path, Config(**read(path / "config.toml")))
+        try:
+            folder._furnish()
+        except BaseException:
+            folder.__exit__()
+            raise
+        return folder
+
+    def _furnish(self) -> None:
+        """What every run's folder has from the start; a kill may have come before all of it was there."""
+        self._safely("checkpoints", lambda: (self.path / "checkpoints").mkdir(exist_ok=True))
+        if not (self.path / "README.md").exists():
+            self._write("README.md", _readme(self.config).encode())
+        if not (self.path / "rounds.jsonl").exists():
+            self._write("rounds.jsonl", b"")
+
+    def commit(self, checkpoint: Checkpoint, records: Sequence[dict[str, Any]], seconds: float) -> None:
+        """Make rounds final, with their records: when this returns, they survive anything but the loss of the disk."""
+        self.log(records)
+        name = f"checkpoints/round-{checkpoint.round:06d}.safetensors"
+        self._write(name, _pack(checkpoint, self._log))
+        for old in _checkpoints(self.path)[KEPT:]:
+            old.unlink(missing_ok=True)
+        self._write("timing.json", _json({"format_version": FORMAT_VERSION, "seconds": seconds}), durable=False)
+
+    def log(self, records: Sequence[dict[str, Any]]) -> None:
+        """Append rounds to the log alone."""
+        lines = b"".join(json.dumps(record, allow_nan=False).encode() + b"\n" for record in records)
+        if lines:
+            self._safely("rounds.jsonl", lambda: self._append(lines))
+            self._log += lines
+
+    def latest(self, note: Callable[[str], None]) -> tuple[Checkpoint, list[dict[str, Any]]] | None:
+        """The newest sound checkpoint and the rounds before it; the log is cut to match. None: nothing committed."""
+        candidates = _checkpoints(self.path)
+        found = _newest(self.path, candidates, note)
+        if found is not None:
+            path, checkpoint, self._log = found
+            self._write("rounds.jsonl", self._log)
+            for newer in candidates[: candidates.index(path)]:
+                newer.unlink()
+            return checkpoint, [json.loads(line) for line in self._log.splitlines()]
+        if candidates:
+            raise FedsacError(f"{self.path}: no checkpoint is sound; start over with --overwrite")
+        self._write("rounds.jsonl", b"")
+        return None
+
+    def seconds(self) -> float:
+        """Work done on this run by earlier processes."""
+        try:
+            return float(json.loads((self.path / "timing.json").read_text())["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0.0  # never written, or cut off by a kill: a time is all that is lost
+
+    def finish(self, result: Result, dealt: Split, *, keep_models: bool = True) -> None:
+        """The models and the summary. Done again, it writes the same bytes. Without `keep_models` the numbers are all
+        that stays: hundreds of runs would fill a disk with models that nobody asked for."""
+
+        def model(name: str, network: Network, i: int | None) -> None:
+            facts = {"method": result.config.method, "round": result.config.rounds}
+            if i is not None:
+                facts |= {"client": result.clients[i], "reward": result.rewards[i]}
+            self._write(name, ModelFile.of(network, dealt, facts).pack())
+
+        if keep_models:
+            (self.path / "rewards").mkdir(exist_ok=True)
+        if result.global_model is not None:
+            model("global.safetensors", result.global_model, None)
+        for i, network in enumerate(result.reward_models):
+            model(f"rewards/{result.clients[i]}.safetensors", network, i)
+        self._write("summary.json", _json(result.summary()))
+        if not keep_models:
+            for old in _checkpoints(self.path):
+                old.unlink()
+
+    def _append(self, lines: bytes) -> None:
+        with (self.path / "rounds.jsonl").open("r+b") as log:
+            log.seek(len(self._log))
+            log.truncate()
+            log.write(lines)
+            log.flush()
+            os.fsync(log.fileno())
+
+    def _write(self, name: str, content: bytes, *, durable: bool = True) -> None:
+        self._safely(name, lambda: write_atomic(self.path / name, content, durable=durable))
+
+    def _safely(self, name: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            why, mend = ("the disk is full", "make room") if full else (error.strerror, "put that right")
+            raise FedsacError(
+                f"{self.path / name}: cannot be written: {why}; what was committed is safe: {mend} and go on with "
+                f"fedsac run --resume {self.path}"
+            ) from None
+
+
+def peek(path: Path) -> tuple[Checkpoint, list[dict[str, Any]]] | None:
+    """The newest sound checkpoint of a run and the rounds before it, if there is one: the folder is only read, so that
+    a run at work can be looked at, too."""
+    if (found := _newest(path, _checkpoints(path), lambda text: None)) is None:
+        return None
+    return found[1], [json.loads(line) for line in found[2].splitlines()]
+
+
+def _checkpoints(path: Path) -> list[Path]:
+    """Newest first."""
+    return sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True)
+
+
+def _newest(
+    path: Path, candidates: Sequence[Path], note: Callable[[str], None]
+) -> tuple[Path, Checkpoint, bytes] | None:
+    """The first of the checkpoints that is sound and matches the run's log, and the log up to it."""
+    log = path / "rounds.jsonl"
+    written = log.read_bytes() if log.exists() else b""
+    for candidate in candidates:
+        try:
+            checkpoint, length, digest = _unpack(candidate)
+        except _DamagedError as error:
+            note(f"{candidate.name} is damaged ({error}) and is passed over")
+            continue
+        except FileNotFoundError:  # a run at work has removed it, for it has newer ones
+            continue
+        if hashlib.sha256(written[:length]).hexdigest() != digest or len(written) < length:
+            note(f"{candidate.name} does not match the log and is passed over")
+            continue
+        return candidate, checkpoint, written[:length]
+    return None
+
+
+def is_run(path: Path) -> bool:
+    """Is there a config of a run's, and not somebody else's file of that name?"""
+    try:
+        return (path / "config.toml").read_bytes().startswith(b"format_version")
+    except OSError:
+        return False
+
+
+def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Put `content` at `path` whole or not at all; `durable`: also after a power cut."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+    if durable:
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+class _DamagedError(Exception):
+    """A checkpoint that is not what was written."""
+
+
+def _pack(checkpoint: Checkpoint, log: bytes) -> bytes:
+    tensors = {k: v.detach().cpu().contiguous() for k, v in checkpoint.state.items() if isinstance(v, torch.Tensor)}
+    c = checkpoint.contributions
+    facts = {
+        "format_version": FORMAT_VERSION,
+        "round": checkpoint.round,
+        "values": {k: v for k, v in checkpoint.state.items() if k not in tensors},
+        "contributions": asdict(c),
+        "fingerprint": checkpoint.fingerprint,
+        "log": {"bytes": len(log), "sha256": hashlib.sha256(log).hexdigest()},
+    }
+    text = json.dumps(facts, allow_nan=False)
+    # One metadata entry: safetensors writes several in no fixed order, and equal runs must have equal bytes.
+    return save_tensors(tensors, {"fedsac": json.dumps({"facts": text, "sha256": _digest(tensors, text)})})
+
+
+def _unpack(path: Path) -> tuple[Checkpoint, int, str]:
+    content = path.read_bytes()
+    try:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        outer = json.loads(header["__metadata__"]["fedsac"])
+        tensors = load_tensors(content)
+        sound = outer["sha256"] == _digest(tensors, outer["facts"])
+    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise _DamagedError(f"{type(error).__name__}") from None
+    if not sound:
+        raise _DamagedError("its hash does not match")
+    facts = json.loads(outer["facts"])
+    check_version(facts["format_version"], path)
+    c = facts["contributions"]
+    # Missing from what was written before there was a choice of measures.
+    deciding = None if c.get("deciding") is None else tuple(c["deciding"])
+    contributions = Contributions(tuple(c["validation"]), tuple(c["test"]), tuple(c["diverged"]), deciding)
+    checkpoint = Checkpoint(facts["round"], tensors | facts["values"], contributions, facts["fingerprint"])
+    return checkpoint, facts["log"]["bytes"], facts["log"]["sha256"]
+
+
+def _digest(tensors: dict[str, torch.Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _lock(path: Path) -> int | None:
+    """Hold the folder, so that two processes do not write one run. Given up by the system when the process dies."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: the folder is simply not guarded
+        return None
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(folder)
+        raise FedsacError(f"{path}: another process is at work on this run; wait for it, or stop it") from None
+    return folder
+
+
+def _readme(config: Config) -> str:
+    return f"""# A run of fedsac
+
+{config.method} on {config.data}, scene {config.scene}, {config.clients} clients, {config.rounds} rounds, seed
+{config.seed}. Everything here has format version {FORMAT_VERSION}. This page is README.md; beside it:
+
+- `config.toml`: every setting; `fedsac run --config config.toml` does it again
+- `rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and validation), fairness
+- `checkpoints/`: the two newest; after an interruption, `fedsac run --resume` on this folder goes on
+- `summary.json`: contributions, rewards and fairness at the `last` round, the one `selected` on validation data, and
+  the `best` one (chosen on the test set, as the paper does)
+- `global.safetensors`, `rewards/CLIENT.safetensors`: the models, for `fedsac predict` and `fedsac export`, or for
+  torch: keys and shapes are those of nn.Sequential(Linear, ReLU, ..., Linear)
+- `report.html`: all of it as a page for a browser; `fedsac report` on this folder writes it again
+- `timing.json`: seconds of work
+"""
