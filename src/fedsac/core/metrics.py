@@ -1,0 +1,139 @@
+"""How good a classifier is, as one number: what contributions, rewards and calibration can be measured by.
+
+A metric is a plain function of labels [n] (integers) and predicted probabilities [n, classes] (float64) and returns a
+score: a finite number, higher is better, at most 1. The predicted class is the most probable one, the first of them
+where several are. A sample whose probabilities contain NaN, as those of a diverged model do, is predicted wrongly: it
+has no predicted class, and AUC counts every pair it belongs to as ordered wrongly.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsac.core.ranks import average_ranks
+
+Metric = Callable[[np.ndarray, np.ndarray], float]
+
+
+def accuracy(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """The share of samples whose predicted class is their label; 0 without samples.
+
+    Three of four:
+
+    >>> accuracy(np.array([0, 0, 0, 1]), np.array([[.9, .1], [.8, .2], [.7, .3], [.6, .4]]))
+    0.75
+    """
+    right = int((_predicted(probabilities) == labels).sum())
+    return right / len(labels) if len(labels) else 0.0
+
+
+def balanced_accuracy(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Mean recall over the classes that occur in the labels, where recall = (samples of the class that are predicted
+    as it) / (samples of the class); 0 without samples.
+
+    Recalls 3/3 and 0/1:
+
+    >>> balanced_accuracy(np.array([0, 0, 0, 1]), np.array([[.9, .1], [.8, .2], [.7, .3], [.6, .4]]))
+    0.5
+    """
+    return _mean_recall(_counts(labels, probabilities))
+
+
+def macro_f1(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Mean F1 over the classes that occur in the labels or among the predictions, where F1 = 2 (samples of the class
+    that are predicted as it) / (samples of the class + samples predicted as it); 0 without samples.
+
+    A class that is never predicted rightly has F1 = 0 and counts. The same as scikit-learn's
+    `f1_score(average="macro", zero_division=0)`.
+
+    F1 = 2 * 2 / (3 + 2) of class 0 and 2 * 1 / (1 + 2) of class 1:
+
+    >>> round(macro_f1(np.array([0, 0, 0, 1]), np.array([[.9, .1], [.8, .2], [.3, .7], [.4, .6]])), 6)
+    0.733333
+    """
+    return _mean_f1(_counts(labels, probabilities))
+
+
+def auc(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Area under the ROC curve: the share of pairs of a positive and a negative sample in which the positive one has
+    the higher probability, ties counted half (Mann-Whitney's U / (positives * negatives)).
+
+    Of two classes, class 1 is the positive one. Of more, each class in turn is positive and all others negative
+    (one-vs-rest), and the mean is taken over the classes that have both positive and negative samples. With no such
+    class (a single class in the labels) the order says nothing, and the score is that of chance, 0.5.
+
+    Of the four pairs three are ordered rightly and one is a tie:
+
+    >>> auc(np.array([0, 0, 1, 1]), np.array([[.9, .1], [.6, .4], [.6, .4], [.2, .8]]))
+    0.875
+    """
+    numbers = ~np.isnan(probabilities).any(1)
+    classes = probabilities.shape[1]
+    areas = []
+    for k in (1,) if classes == 2 else range(classes):
+        positive = labels == k
+        pairs = int(positive.sum()) * int((~positive).sum())
+        if pairs:
+            ranks = average_ranks(probabilities[numbers, k])[positive[numbers]]
+            areas.append((float(ranks.sum()) - len(ranks) * (len(ranks) + 1) / 2) / pairs)
+    return float(np.mean(areas)) if areas else 0.5
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": accuracy,
+    "balanced-accuracy": balanced_accuracy,
+    "macro-f1": macro_f1,
+    "auc": auc,
+}
+
+
+def name_of(metric: Metric) -> str:
+    """What a metric is called: its name in `METRICS`, or the function's own.
+
+    >>> name_of(macro_f1)
+    'macro-f1'
+    """
+    known = (name for name, one in METRICS.items() if one is metric)
+    return next(known, getattr(metric, "__name__", type(metric).__name__))
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """Samples of each class, [classes] each: row sums, column sums and diagonal of the confusion matrix."""
+
+    labelled: np.ndarray
+    predicted: np.ndarray
+    right: np.ndarray
+
+
+def from_counts(metric: Metric) -> Callable[[ClassCounts], float] | None:
+    """The same metric as a function of counts, where these are enough to compute it: they can be added up chunk by
+    chunk, without keeping probabilities."""
+    countable = ((balanced_accuracy, _mean_recall), (macro_f1, _mean_f1))
+    return next((counted for one, counted in countable if one is metric), None)
+
+
+def _mean_recall(counts: ClassCounts) -> float:
+    occurs = counts.labelled > 0
+    return float((counts.right[occurs] / counts.labelled[occurs]).mean()) if occurs.any() else 0.0
+
+
+def _mean_f1(counts: ClassCounts) -> float:
+    both = counts.labelled + counts.predicted
+    occurs = both > 0
+    return float((2 * counts.right[occurs] / both[occurs]).mean()) if occurs.any() else 0.0
+
+
+def _counts(labels: np.ndarray, probabilities: np.ndarray) -> ClassCounts:
+    predicted, classes = _predicted(probabilities), probabilities.shape[1]
+    return ClassCounts(
+        labelled=np.bincount(labels, minlength=classes),
+        predicted=np.bincount(predicted[predicted >= 0], minlength=classes),
+        right=np.bincount(labels[predicted == labels], minlength=classes),
+    )
+
+
+def _predicted(probabilities: np.ndarray) -> np.ndarray:
+    """The most probable class of each sample [n], the first where several are; -1 where there are NaNs."""
+    return np.where(np.isnan(probabilities).any(1), -1, probabilities.argmax(1))
