@@ -1,12 +1,15 @@
-"""How good many models are: accuracies and losses of all members of a stack at once."""
+"""How good many models are: scores (accuracy or another metric) and losses of all members of a stack at once."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedsac.compute.tally import tally
 from fedsac.compute.training import Layers, Samples
+from fedsac.core.metrics import Metric, accuracy
 from fedsac.core.transfer import moved
 from fedsac.core.units import Layout
 
@@ -107,29 +110,45 @@ def _layer(a: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.bmm(a.expand(members, -1, -1), weight.expand(members, -1, -1)).add_(bias.unsqueeze(1))
 
 
-def evaluate(layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Accuracy and mean cross-entropy, float64 [S] each on the CPU, of every member on the same samples: see `Scores`
-    for the arguments."""
-    return Scores(layout, params, neurons, samples).done()
+def evaluate(
+    layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples, *, metric: Metric = accuracy
+) -> tuple[Tensor, Tensor]:
+    """Score and mean cross-entropy, float64 [S] each on the CPU, of every member on the same samples: see `Scores` for
+    the arguments."""
+    return Scores(layout, params, neurons, samples, metric=metric).done()
 
 
 class Scores:
-    """Accuracy and mean cross-entropy of every member on the same samples, under way: a GPU is told what to do, and
-    `done` waits for it.
+    """Score (accuracy, or another `metric`) and mean cross-entropy of every member on the same samples, under way: a
+    GPU is told what to do, and `done` waits for it. AUC and metrics of one's own need all of a member's probabilities:
+    where there are too many to keep (see `tally.Gathered`), members are finished a few at a time, and a GPU is waited
+    for between them.
 
     `params` is [S, parameters], or [1, parameters] where all members are submodels of one model: the first layer, by
     far the largest, is then computed once for all of them.
     """
 
     @torch.no_grad()
-    def __init__(self, layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples) -> None:
+    def __init__(
+        self, layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples, *, metric: Metric = accuracy
+    ) -> None:
+        members = len(params) if neurons is None else max(len(params), len(neurons))
+        self._tally = tally(metric, members, layout.sizes[-1], samples.y)
+        self._loss = torch.zeros(members, dtype=torch.float64, device=params.device)
+        self._samples = len(samples.y)
+        at_once = self._tally.members_at_once
+        if members <= at_once:
+            self._add(0, layout, params, neurons, samples)
+        else:
+            for start in range(0, members, at_once):
+                self._add(start, layout, *_some(slice(start, start + at_once), params, neurons, samples))
+
+    def _add(self, before: int, layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples) -> None:
+        """All samples of some members, those after the first `before`."""
         members = len(params) if neurons is None else max(len(params), len(neurons))
         first = _kernel(samples, samples.scale, samples.shift, *layout.views(params)[0])
         layers = layout.views(params if first else fold(layout, params, samples.scale, samples.shift))
         masks = None if neurons is None else [m.unsqueeze(1).to(params.dtype) for m in layout.by_layer(neurons)]
-        self._right = torch.zeros(members, dtype=torch.int64, device=params.device)
-        self._loss = torch.zeros(members, dtype=torch.float64, device=params.device)
-        self._samples = len(samples.y)
         chunk, every = _chunk(layout, members, params), torch.arange(self._samples, device=params.device)
         widest = params.element_size() * max(layout.sizes[1:])
         at_once = max(1, members)
@@ -137,7 +156,9 @@ class Scores:
             at_once = max(2, CHUNK_BYTES // (max(1, min(chunk, self._samples)) * widest))
         # The first layer comes first where there is a kernel for it, or where members are submodels that share it.
         ahead = first is not None or (len(params) == 1 and len(layers) > 1)
-        for x, y, rows in zip(samples.x.split(chunk), samples.y.split(chunk), every.split(chunk), strict=True):
+        parts = zip(samples.x.split(chunk), samples.y.split(chunk), every.split(chunk), strict=True)
+        for i, (x, y, rows) in enumerate(parts):
+            at = slice(i * chunk, i * chunk + len(y))
             a = x.to(params.dtype).unsqueeze(0) if first is None else first(rows)
             if ahead and first is None:
                 a = _layer(a, *layers[0]).relu_()
@@ -145,10 +166,11 @@ class Scores:
                 part = slice(start, start + at_once)
                 own = [(w, b) if len(w) == 1 else (w[part], b[part]) for w, b in layers]
                 held = None if masks is None else [mask if len(mask) == 1 else mask[part] for mask in masks]
-                self._score(part, a if len(a) == 1 else a[part], own, held, y, ahead)
+                whose = slice(before + start, before + min(start + at_once, members))
+                self._score(whose, at, a if len(a) == 1 else a[part], own, held, y, ahead)
 
     def _score(
-        self, part: slice, a: Tensor, layers: Layers, masks: list[Tensor] | None, y: Tensor, ahead: bool
+        self, whose: slice, rows: slice, a: Tensor, layers: Layers, masks: list[Tensor] | None, y: Tensor, ahead: bool
     ) -> None:
         """Some members, some samples: from inputs, or from what is active in the first layer if that is `ahead`."""
         for i, layer in enumerate(layers[:-1]):
@@ -157,11 +179,22 @@ class Scores:
             a = a if masks is None else a * masks[i]
         logits = _layer(a, *layers[-1])
         labels = y.expand(len(logits), -1)
-        self._right[part] += (logits.argmax(2) == labels).sum(1)
+        self._tally.add(whose, rows, logits, labels)
         picked = logits.gather(2, labels.unsqueeze(2)).squeeze(2)
-        self._loss[part] += (logits.logsumexp(2) - picked).sum(1, dtype=torch.float64)
+        self._loss[whose] += (logits.logsumexp(2) - picked).sum(1, dtype=torch.float64)
 
     def done(self) -> tuple[Tensor, Tensor]:
         """Float64 [S] each, on the CPU."""
-        # Counts become fractions there: a GPU's division may differ in the last bit.
-        return self._right.cpu().double() / self._samples, self._loss.cpu() / self._samples
+        return self._tally.scores(), self._loss.cpu() / self._samples
+
+
+def _some(
+    members: slice, params: Tensor, neurons: Tensor | None, samples: Samples
+) -> tuple[Tensor, Tensor | None, Samples]:
+    """What belongs to some of the members; what all share has a first axis of 1 and stays."""
+
+    def own(tensor: Tensor) -> Tensor:
+        return tensor if len(tensor) == 1 else tensor[members]
+
+    normalised = replace(samples, scale=own(samples.scale), shift=own(samples.shift))
+    return own(params), None if neurons is None else own(neurons), normalised
