@@ -5,9 +5,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from scipy.stats import pearsonr
+from scipy.stats import pearsonr, spearmanr
 
 import fedsac
+from fedsac.core.fairness import cgs, collaboration_gain, mcg, spearman
 
 accuracy = st.floats(0.01, 0.99)
 
@@ -25,6 +26,39 @@ def test_gamma_is_pearsons(pairs):
 def test_gamma_is_undefined_without_spread(c, theta):
     assert fedsac.gamma(c, theta) is None
     assert fedsac.fairness(c, theta).gamma is None
+    assert spearman(c, theta) is None
+
+
+@given(st.lists(st.tuples(accuracy, accuracy), min_size=2, max_size=12), st.integers(1, 3))
+def test_spearman_is_scipys_to_the_last_bit(pairs, digits):
+    c, theta = np.array(pairs).round(digits).T  # with ties
+    assume(np.ptp(c) > 0 and np.ptp(theta) > 0)
+    assert spearman(c, theta) == float(100 * spearmanr(c, theta).statistic)
+
+
+def test_spearman_of_the_same_order_is_100():
+    assert spearman([0.1, 0.5, 0.2], [0.2, 0.9, 0.8]) == pytest.approx(100)
+    assert spearman([0.1, 0.5, 0.2], [0.9, 0.2, 0.8]) == pytest.approx(-100)
+    # Ranks 1, 2.5, 2.5 and 1, 2, 3, less their means: (-1, .5, .5) . (-1, 0, 1) = 1.5, over the norms' product.
+    assert spearman([0.1, 0.2, 0.2], [0.3, 0.4, 0.5]) == pytest.approx(100 * 1.5 / np.sqrt(1.5 * 2))
+
+
+def test_collaboration_gain_by_hand():
+    c, theta = [0.2, 0.4, 0.6, 0.6], [0.5, 0.5, 0.7, 0.5]
+    gains = [0.3, 0.1, 0.1, -0.1]
+    assert collaboration_gain(c, theta).tolist() == pytest.approx(gains)
+    assert mcg(c, theta) == pytest.approx(0.1)
+    # Deviations .2, 0, 0 and -.2: a variance of .08 / 4, not .08 / 3.
+    assert cgs(c, theta) == pytest.approx(np.sqrt(0.02))
+    found = fedsac.fairness(c, theta)
+    assert (found.mcg, found.cgs) == (mcg(c, theta), cgs(c, theta))
+    assert list(found.as_dict()) == ["gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy", "mcg", "cgs"]
+
+
+def test_gamma_cannot_see_that_everybody_lost():
+    c, theta = np.array([0.5, 0.6, 0.7]), np.array([0.2, 0.3, 0.4])
+    assert fedsac.gamma(c, theta) == pytest.approx(100)
+    assert mcg(c, theta) == pytest.approx(-0.3) and cgs(c, theta) == pytest.approx(0, abs=1e-12)
 
 
 @given(st.lists(st.tuples(accuracy, accuracy), min_size=1, max_size=8), st.randoms())

@@ -1,12 +1,15 @@
-"""Was everyone paid what they earned? Pearson's gamma, bounded collaborative fairness, and what BCF permits at most.
+"""Was everyone paid what they earned? Pearson's gamma, bounded collaborative fairness, what BCF permits at most, and
+what collaborating gained.
 
-Contributions `c` and rewards `theta` are accuracies (fractions), one per client, in the same order.
+Contributions `c` and rewards `theta` are scores of one metric (accuracies, say), one per client, in the same order.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+
+from fedsac.core.ranks import average_ranks
 
 Values = Sequence[float] | np.ndarray
 
@@ -24,6 +27,53 @@ def gamma(contributions: Values, rewards: Values) -> float | None:
         return None
     c, theta = c - c.mean(), theta - theta.mean()
     return float(100 * np.clip(c @ theta / np.sqrt((c @ c) * (theta @ theta)), -1, 1))
+
+
+def spearman(contributions: Values, rewards: Values) -> float | None:
+    """100 * Spearman(c, theta): Pearson's correlation of the ranks, ties averaged. `None` where either has no spread.
+
+    Ranks 1, 2, 3 and 1, 3, 2; Spearman is 1 - 6 * (0 + 1 + 1) / (3 * (9 - 1)):
+
+    >>> round(spearman([.1, .2, .3], [.5, .8, .7]), 6)
+    50.0
+    >>> spearman([.1, .2, .3], [.5, .5, .5]) is None
+    True
+    """
+    c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
+    if len(c) < 2 or np.ptp(c) == 0 or np.ptp(theta) == 0:
+        return None
+    return float(100 * np.corrcoef(average_ranks(c), average_ranks(theta))[1, 0])
+
+
+def collaboration_gain(contributions: Values, rewards: Values) -> np.ndarray:
+    """What each client gains by collaborating, theta_i - c_i: [N], negative where it would do better alone.
+
+    >>> collaboration_gain([.5, .75], [.75, .5]).tolist()
+    [0.25, -0.25]
+    """
+    return np.asarray(rewards, dtype=np.float64) - np.asarray(contributions, dtype=np.float64)
+
+
+def mcg(contributions: Values, rewards: Values) -> float:
+    """Mean collaboration gain (Tastan et al., CYCle, 2025): unlike gamma, it sees whether collaborating pays at all.
+
+    Gains .25, .5 and 0:
+
+    >>> mcg([.25, .25, .5], [.5, .75, .5])
+    0.25
+    """
+    return float(collaboration_gain(contributions, rewards).mean())
+
+
+def cgs(contributions: Values, rewards: Values) -> float:
+    """Collaboration gain spread (Tastan et al., CYCle, 2025): the population standard deviation of the gains.
+
+    Gains .25 and .75, each .25 from their mean:
+
+    >>> cgs([.25, .25], [.5, 1])
+    0.25
+    """
+    return float(collaboration_gain(contributions, rewards).std())
 
 
 def bcf(contributions: Values, rewards: Values) -> np.ndarray:
@@ -109,13 +159,16 @@ class Fairness:
     bcf: float
     alpha_bcf: float
     accuracy: dict[str, float]
+    mcg: float
+    cgs: float
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
 def fairness(contributions: Values, rewards: Values) -> Fairness:
-    """gamma, gamma*, the shares of clients inside BCF and alpha-BCF, and the rewards' max, mean and min."""
+    """gamma, gamma*, the shares of clients inside BCF and alpha-BCF, the rewards' max, mean and min, and the mean and
+    spread of the collaboration gain."""
     theta = np.asarray(rewards, dtype=np.float64)
     return Fairness(
         gamma=gamma(contributions, theta),
@@ -123,4 +176,6 @@ def fairness(contributions: Values, rewards: Values) -> Fairness:
         bcf=float(bcf(contributions, theta).mean()),
         alpha_bcf=float(alpha_bcf(contributions, theta).mean()),
         accuracy={"max": float(theta.max()), "mean": float(theta.mean()), "min": float(theta.min())},
+        mcg=mcg(contributions, theta),
+        cgs=cgs(contributions, theta),
     )
