@@ -81,6 +81,18 @@ def test_the_files_named_here_are_there():
     assert [where for where in (*EXTRAS, *WITH_TORCH) if not (PACKAGE / where).exists()] == []
 
 
+def test_one_file_reaches_into_flower():
+    """What is not one of Flower's public packages may change with any version: one file to mend, and no other."""
+    public = re.compile(r"flwr(\.(app|clientapp|serverapp|simulation)(\..+)?)?")
+    inside = {
+        file
+        for file, source in sources().items()
+        for module in imports(source)
+        if module.split(".")[0] == "flwr" and not public.fullmatch(module)
+    }
+    assert inside == {"federation/flower_internals.py"}
+
+
 @pytest.mark.parametrize(
     ("line", "name"),
     [

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from google.protobuf.message import DecodeError
 
+from fedsac.federation.flower_internals import message_bytes
 from fedsac.federation.guard import Raw, RefusedError, Reply, printable
 from fedsac.federation.wire import Order
 
@@ -156,8 +156,3 @@ def read_reply(site: str, message: Message) -> Reply:
     extra = tuple(sorted(str(name) for name in content if name not in (REPLY, ARRAYS)))
     size, signature = message_bytes(message), str(record["signature"])
     return Reply(site, kind, round, token, said["facts"], raw, size, extra, signature)
-
-
-def message_bytes(message: Message) -> int:
-    """Bytes of a message as Flower puts it on the wire: all objects it is made of."""
-    return sum(len(part.deflate()) for part in get_all_nested_objects(message).values())
