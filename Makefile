@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow browser lint format bench bench-peers bench-gpu clean
+.PHONY: help setup run test test-slow browser lint format hooks bench bench-peers bench-gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -37,14 +37,18 @@ browser: ## a headless Chromium for test-slow, where there is none
 	    apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
 	} || echo "chromium and chromedriver could not be installed with apt-get: the tests in a browser will be skipped"
 
-lint: $(READY) ## ruff and mypy
+lint: $(READY) ## ruff, mypy, and which package may import which
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(READY) ## let ruff mend what it can
 	$(BIN)/ruff check --fix src tests benchmarks
 	$(BIN)/ruff format src tests benchmarks
+
+hooks: $(READY) ## let git check the same before each commit
+	$(BIN)/pre-commit install
 
 bench: $(READY) ## speed against one-by-one training and against this machine's limit (minutes)
 	$(BIN)/python -m benchmarks
@@ -57,4 +61,4 @@ bench-peers: $(READY) ## a round of FedAvg against Flower, FLGo and pfl, which i
 	$(BIN)/python -m benchmarks peers
 
 clean: ## remove what make made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist test-artefacts .bench
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist test-artefacts .bench
