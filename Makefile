@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow browser lint format hooks bench bench-peers bench-gpu clean
+.PHONY: help setup run test test-slow browser lint format hooks dist bench bench-peers bench-gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -49,6 +49,11 @@ format: $(READY) ## let ruff mend what it can
 
 hooks: $(READY) ## let git check the same before each commit
 	$(BIN)/pre-commit install
+
+dist: $(READY) ## sdist and wheel in dist/, and the wheel tried in an empty environment (a few minutes)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	scripts/try_wheel.sh $(BIN)/python dist/*.whl
 
 bench: $(READY) ## speed against one-by-one training and against this machine's limit (minutes)
 	$(BIN)/python -m benchmarks
