@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow browser lint format hooks dist bench bench-peers bench-gpu clean
+.PHONY: help setup run test test-slow browser lint format hooks docs dist bench bench-peers bench-gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -26,7 +27,7 @@ run: $(READY) ## ten unequal clients train together on the embedded digits: who 
 test: lint ## the checks and the fast tests (under 10 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/pytest
 
-test-slow: $(READY) browser ## kills, real processes, real data, a real browser (at most 40 minutes)
+test-slow: $(READY) browser docs ## kills, real processes, real data, a real browser (at most 40 minutes)
 	$(BIN)/pytest -m slow
 
 # Debian's, for the tests that look at a page; where it cannot be installed, they are skipped and say so.
@@ -38,17 +39,25 @@ browser: ## a headless Chromium for test-slow, where there is none
 	} || echo "chromium and chromedriver could not be installed with apt-get: the tests in a browser will be skipped"
 
 lint: $(READY) ## ruff, mypy, and which package may import which
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks scripts
+	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
 format: $(READY) ## let ruff mend what it can
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks scripts
+	$(BIN)/ruff format src tests benchmarks scripts
 
 hooks: $(READY) ## let git check the same before each commit
 	$(BIN)/pre-commit install
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	@touch $(DOCS_READY)
+
+# The variable silences the theme's advertisement of its successor.
+docs: $(DOCS_READY) ## the documentation site in site/, every link checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 dist: $(READY) ## sdist and wheel in dist/, and the wheel tried in an empty environment (a few minutes)
 	rm -rf dist
@@ -66,4 +75,4 @@ bench-peers: $(READY) ## a round of FedAvg against Flower, FLGo and pfl, which i
 	$(BIN)/python -m benchmarks peers
 
 clean: ## remove what make made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist test-artefacts .bench
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist site test-artefacts .bench
