@@ -16,11 +16,13 @@ from fedsac import Config, FedsacError
 from fedsac.compute import training as stack
 from fedsac.compute.cuda import precision
 from fedsac.compute.importance import rises
+from fedsac.compute.samples import Batches, Samples
 from fedsac.config import PRECISIONS
 from fedsac.core.units import Layout
-from fedsac.models.network import Network, initial
+from fedsac.models.mlp import initial
+from fedsac.models.network import Network
 from fedsac.paper.settings import preset
-from fedsac.runs.loop import run_together
+from fedsac.runs.start import run_together
 
 LAYOUT = Layout((3072, 200, 200, 10))
 POOL, BATCH, STEPS, LR = 50_000, 32, 20, 0.05
@@ -85,10 +87,10 @@ class Work:
         x = torch.randint(0, 256, (POOL, LAYOUT.sizes[0]), dtype=torch.uint8, device="cuda", generator=draw)
         y = torch.randint(0, 10, (POOL,), device="cuda", generator=draw)
         one = torch.ones(1, LAYOUT.sizes[0], device="cuda")
-        self.pool = stack.Samples(x, y, one / 64, -2 * one)
+        self.pool = Samples(x, y, one / 64, -2 * one)
         self.start = initial(LAYOUT, 0, torch.float32).cuda().expand(members, -1)
         rows = torch.randint(0, POOL, (STEPS, members, BATCH), device="cuda", generator=draw)
-        self.batches = stack.Batches(rows, torch.full(rows.shape, 1 / BATCH, device="cuda"))
+        self.batches = Batches(rows, torch.full(rows.shape, 1 / BATCH, device="cuda"))
         self.lr = torch.full((members,), LR, device="cuda")
 
     def stacked(self) -> None:

@@ -78,7 +78,8 @@ def _importance(sizes: tuple[int, ...], samples: int, exact: bool) -> float:
 
     from fedsac.compute.importance import first_order, rises
     from fedsac.core.units import Layout
-    from fedsac.models.network import Network, initial
+    from fedsac.models.mlp import initial
+    from fedsac.models.network import Network
 
     layout = Layout(sizes)
     network = Network(layout, initial(layout, 0, torch.float32))

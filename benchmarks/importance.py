@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from benchmarks.timing import interleaved, show
 from fedsac import importance
 from fedsac.core.units import Layout
-from fedsac.models.network import Network, initial
+from fedsac.models.mlp import initial
+from fedsac.models.network import Network
 
 SAMPLES = 5000
 

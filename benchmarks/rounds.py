@@ -6,8 +6,8 @@ import torch
 
 from benchmarks.timing import interleaved, show
 from fedsac import Config
-from fedsac.clients.training import train_round
-from fedsac.contributions.standalone import Contributions
+from fedsac.clients.rounds import train_round
+from fedsac.contributions.base import Contributions
 from fedsac.data.dataset import DataSet
 from fedsac.data.split import Split
 from fedsac.runs import loop

@@ -11,11 +11,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.timing import MEMORY_BYTES, PEAK_OPERATIONS, interleaved, memory, peak, show
 from benchmarks.work import BATCH, CLIENTS, LR, SAMPLES, SCALE, SHIFT, STEPS, stored
-from fedsac.clients.training import Clients, train_round
-from fedsac.compute.training import Samples
+from fedsac.clients.population import Clients
+from fedsac.clients.rounds import train_round
+from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
-from fedsac.methods.base import Rewards
-from fedsac.models.network import Network, initial
+from fedsac.methods.base import Assignment
+from fedsac.models.mlp import initial
+from fedsac.models.network import Network
 
 
 def operations(layout: Layout) -> int:
@@ -90,7 +92,7 @@ def measure(features: int, repetitions: int = 9) -> list[list[str]]:
         seed=0,
     )
     start = initial(layout, 0, torch.float32)
-    rewards = Rewards(start.unsqueeze(0), torch.ones(CLIENTS, layout.neurons, dtype=torch.bool))
+    rewards = Assignment(start.unsqueeze(0), torch.ones(CLIENTS, layout.neurons, dtype=torch.bool))
     normalised = x * scale + shift
     times = interleaved(
         {

@@ -10,6 +10,7 @@ import pytest
 
 import fedsac
 from fedsac.cli import main
+from fedsac.runs.labels import JUDGED
 
 QUICK = ["--rounds", "2", "--clients", "3", "--hidden", "12", "--local-steps", "3", "--standalone-steps", "5"]
 
@@ -54,7 +55,16 @@ def test_json_is_one_object_with_everything(capsys):
     assert set(out["bytes_per_round"]) == {"down", "up"}
     assert out["clients"] == 3 and len(out["rewards"]) == len(out["neurons"]) == len(out["parameters"]) == 3
     for label in ("last", "selected", "best"):
-        assert set(out["results"][label]) == {"round", "gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy"}
+        assert set(out["results"][label]) == {
+            "round",
+            "gamma",
+            "gamma_limit",
+            "bcf",
+            "alpha_bcf",
+            "accuracy",
+            "mcg",
+            "cgs",
+        }
         assert set(out["results"][label]["accuracy"]) == {"max", "mean", "min"}
     summary = json.loads(Path("here/summary.json").read_text())
     assert {**summary, "seconds": out["seconds"], "folder": "here"} == out
@@ -77,8 +87,8 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(capsys):
         (["run", "--rounds", "many"], "argument --rounds: invalid int value: 'many'"),
         (["run", "--round", "3"], "unrecognized arguments: --round 3"),
         (["run", "--hidden", "10,x"], "argument --hidden"),
-        (["run", "--scene", "pow:"], "no scene 'pow:'"),
-        (["run", "--scene", "pov"], "no scene 'pov'; there are pow"),
+        (["run", "--scene", "pow:"], "scene pow takes no parameter"),
+        (["run", "--scene", "pov"], "no scene 'pov' (did you mean pow?); there are pow"),
         (["run", "--method", "fedsad"], "no method 'fedsad'"),
         (["run", "--data", "digit"], "digits"),
         (["run", "--data", "none.csv"], "none.csv"),

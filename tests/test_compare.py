@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -11,10 +12,14 @@ import pytest
 import fedsac
 from fedsac import Config, FedsacError
 from fedsac.cli import main
-from fedsac.methods import METHODS
-from fedsac.runs import loop, running
-from fedsac.runs.comparison import COLUMNS, compare, methods_named, resume_compare, rows
-from fedsac.runs.loop import Watcher
+from fedsac.doors import METHODS
+from fedsac.report.comparison import fairness_accuracy
+from fedsac.report.drawing import svg
+from fedsac.runs import running
+from fedsac.runs.comparing import compare, methods_named, resume_compare
+from fedsac.runs.comparison import COLUMNS, Row, rows
+from fedsac.runs.start import resume_together
+from fedsac.runs.watcher import Watcher
 from tests.test_store import contents
 
 SMALL = Config(rounds=4, clients=4, hidden=(16, 12), local_steps=4, standalone_steps=12, eval_every=2)
@@ -60,7 +65,8 @@ def test_the_csv_has_means_and_deviations(finished):
 
 
 def test_the_picture_has_a_point_and_a_name_for_each_method(finished):
-    root = ElementTree.parse(finished / "fairness-accuracy.svg").getroot()
+    read = json.loads((finished / "results.json").read_text())["rows"]
+    root = ElementTree.fromstring(svg(fairness_accuracy([Row(r.pop("method"), r.pop("label"), r) for r in read], "")))
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
     raw = json.loads((finished / "results.json").read_text())["rows"]
@@ -72,13 +78,13 @@ def test_the_picture_has_a_point_and_a_name_for_each_method(finished):
 
 
 def test_an_interrupted_comparison_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(running.Commits, "SPARE", 0)  # a commit after every round, so that there is something to lose
+    monkeypatch.setattr(running, "COMMIT_SHARE", math.inf)  # a commit after every round: there is something to lose
 
     class Stop(Watcher):
         def __init__(self):
             self.rounds = 0
 
-        def round(self, record, rounds):
+        def round(self, run, record):
             self.rounds += 1
             if self.rounds == 14:  # in the middle of the third round of six runs
                 raise KeyboardInterrupt
@@ -113,7 +119,7 @@ def test_a_list_of_runs_that_is_none(content, tmp_path):
 
 def test_commits_wait_while_they_cost_too_much(tmp_path, monkeypatch):
     """At the start and at the end there is one; in between, none; and the log is whole."""
-    monkeypatch.setattr(running.Commits, "SPARE", 1e12)
+    monkeypatch.setattr(running, "COMMIT_SHARE", 0)
     fedsac.run_together([SMALL], [tmp_path / "run"], every_round=False)
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert names == ["round-000000.safetensors", "round-000004.safetensors"]
@@ -124,11 +130,11 @@ def test_an_interruption_keeps_every_whole_round(tmp_path, monkeypatch):
     """Commits may be far apart: Ctrl-C in the middle of a round loses that round alone."""
 
     class Impatient(Watcher):
-        def round(self, record, rounds):
+        def round(self, run, record):
             if record["round"] == 3:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(running.Commits, "SPARE", 1e12)
+    monkeypatch.setattr(running, "COMMIT_SHARE", 0)
     configs = [SMALL, SMALL.replace(method="cgsv")]
     places = [tmp_path / "one", tmp_path / "two"]
     with pytest.raises(KeyboardInterrupt):
@@ -136,7 +142,7 @@ def test_an_interruption_keeps_every_whole_round(tmp_path, monkeypatch):
     # The first run's third round was over when the key was pressed, the second run's was not.
     logs = [len((place / "rounds.jsonl").read_text().splitlines()) for place in places]
     assert logs == [3, 2]
-    resumed = loop.resume_together(places)
+    resumed = resume_together(places)
     for result, whole in zip(resumed, fedsac.run_together(configs), strict=True):
         assert result.summary() == whole.summary()
 
@@ -195,7 +201,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 def test_methods_are_listed_with_their_citations(capsys):
     assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(METHODS)
+    assert len(lines) == len(METHODS.entries)
     assert any("KDD 2024" in line and line.startswith("fedsac ") for line in lines)
     assert main(["methods", "cgsv"]) == 0
     out = capsys.readouterr().out

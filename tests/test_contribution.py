@@ -9,21 +9,26 @@ import pytest
 import torch
 
 import fedsac
-from fedsac import Config, FedsacError, contributions
-from fedsac.clients.training import Clients
-from fedsac.compute import training
+from fedsac import Config, FedsacError
+from fedsac.clients.population import Clients
+from fedsac.compute.samples import Samples
 from fedsac.contributions import cosine, leave_one_out, shapley
+from fedsac.contributions.base import STANDALONE, Contributions, in_unit_range
 from fedsac.contributions.coalitions import Coalitions
 from fedsac.contributions.fedavg_rounds import Round, fedavg
-from fedsac.contributions.standalone import Alone, Contributions, in_unit_range, standalone
-from fedsac.models.network import Network, initial
+from fedsac.contributions.measurement import Measurement
+from fedsac.contributions.standalone import standalone
+from fedsac.core import metrics
+from fedsac.doors import CONTRIBUTIONS, METHODS
+from fedsac.models.mlp import initial
+from fedsac.models.network import Network
 from fedsac.rng import stream
-from fedsac.runs.loop import Watcher
-from fedsac.runs.result import chosen, judged
+from fedsac.runs.labels import chosen, judged
 from fedsac.runs.setup import prepare
+from fedsac.runs.watcher import Watcher
 from tests import plain
 
-MEASURES = sorted(contributions.MEASURES)
+MEASURES = [name for name in CONTRIBUTIONS if name != STANDALONE]
 TINY = Config(rounds=3, clients=4, hidden=(16,), local_steps=8, standalone_steps=24)
 FULL_BATCH = 64  # more than any made client has: everybody takes all samples at every step, and no draw matters
 
@@ -39,12 +44,12 @@ def made(parts, *, rounds=4, dtype=torch.float64):
     one, zero, labels = torch.ones(1, 10, dtype=dtype), torch.zeros(1, 10, dtype=dtype), torch.from_numpy(y)
 
     def samples(rows):
-        return training.Samples(x[rows], labels[rows], one, zero)
+        return Samples(x[rows], labels[rows], one, zero)
 
     layout, rows = fedsac.Layout((10, 12, 4)), tuple(np.asarray(rows) for rows in parts.values())
     clients = Clients(layout, tuple(parts), rows, samples(slice(0, 300)), 0.2, FULL_BATCH, 5, seed=0)
     start = initial(layout, 0, dtype)
-    return Alone(clients, start, 5 * rounds, samples(slice(300, 600)), samples(slice(600, 900)))
+    return Measurement(clients, start, 5 * rounds, samples(slice(300, 600)), samples(slice(600, 900)), metrics.accuracy)
 
 
 A, B, C, NOISE = range(40), range(40, 80), range(80, 120), range(250, 300)
@@ -55,14 +60,14 @@ A, B, C, NOISE = range(40), range(40, 80), range(80, 120), range(250, 300)
 
 @pytest.mark.parametrize("name", MEASURES)
 def test_equal_clients_bring_the_same(name):
-    values = contributions.MEASURES[name](run := made({"one": A, "two": A, "three": A}), run.validation)
+    values = CONTRIBUTIONS.resolve(name)(run := made({"one": A, "two": A, "three": A}), run.validation)
     assert values == pytest.approx([values[0]] * 3, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", MEASURES)
 def test_a_duplicate_brings_what_its_twin_brings(name):
     run = made({"one": A, "other": B, "twin": A, "noise": NOISE})
-    one, other, twin, _ = contributions.MEASURES[name](run, run.validation)
+    one, other, twin, _ = CONTRIBUTIONS.resolve(name)(run, run.validation)
     assert one == pytest.approx(twin, abs=1e-12)
     assert one != pytest.approx(other, abs=1e-6)
 
@@ -70,7 +75,7 @@ def test_a_duplicate_brings_what_its_twin_brings(name):
 @pytest.mark.parametrize("name", MEASURES)
 def test_labels_that_mean_nothing_bring_least(name):
     run = made({"a": A, "b": B, "noise": NOISE, "c": C})
-    values = contributions.MEASURES[name](run, run.validation)
+    values = CONTRIBUTIONS.resolve(name)(run, run.validation)
     assert int(np.argmin(values)) == 2
     assert values[2] < min(values[:2] + values[3:]) - 0.005
 
@@ -78,9 +83,9 @@ def test_labels_that_mean_nothing_bring_least(name):
 @pytest.mark.parametrize("name", MEASURES)
 def test_the_samples_that_judge_are_the_ones_named(name):
     run = made({"a": A, "b": B, "noise": NOISE})
-    on_v, on_test = (contributions.MEASURES[name](run, samples) for samples in (run.validation, run.test))
+    on_v, on_test = (CONTRIBUTIONS.resolve(name)(run, samples) for samples in (run.validation, run.test))
     swapped = replace(run, validation=run.test, test=run.validation)
-    assert contributions.MEASURES[name](swapped, swapped.validation) == on_test
+    assert CONTRIBUTIONS.resolve(name)(swapped, swapped.validation) == on_test
     assert (on_v == on_test) == (name == "cosine")
 
 
@@ -90,8 +95,8 @@ def test_the_order_of_the_clients_does_not_matter(name, clients):
     parts = {f"client-{i}": range(30 * i, 30 * i + 25) for i in range(clients)}
     order = list(np.random.default_rng(1).permutation(list(parts)))
     run, other = made(parts), made({key: parts[key] for key in order})
-    values = dict(zip(parts, contributions.MEASURES[name](run, run.validation), strict=True))
-    permuted = dict(zip(order, contributions.MEASURES[name](other, other.validation), strict=True))
+    values = dict(zip(parts, CONTRIBUTIONS.resolve(name)(run, run.validation), strict=True))
+    permuted = dict(zip(order, CONTRIBUTIONS.resolve(name)(other, other.validation), strict=True))
     assert permuted == pytest.approx(values, abs=1e-9)
 
 
@@ -100,9 +105,9 @@ def test_a_client_that_diverges_is_set_aside(name):
     """Its values overflow: the others' values are those of a federation without it, and it brings nothing."""
     run = made({"a": A, "b": B, "wild": range(200, 240)})
     run.clients.pool.x[200:240] *= 1e200
-    values = contributions.MEASURES[name](run, run.validation)
+    values = CONTRIBUTIONS.resolve(name)(run, run.validation)
     without = made({"a": A, "b": B})
-    assert values[:2] == pytest.approx(contributions.MEASURES[name](without, without.validation), abs=1e-9)
+    assert values[:2] == pytest.approx(CONTRIBUTIONS.resolve(name)(without, without.validation), abs=1e-9)
     assert values[2] == pytest.approx(0, abs=1e-12)
 
 
@@ -110,21 +115,25 @@ def test_a_client_that_diverges_is_set_aside(name):
 def test_everybody_diverging_leaves_nothing(name):
     run = made({"a": A, "b": B})
     run.clients.pool.x[:] *= 1e200
-    assert contributions.MEASURES[name](run, run.validation) == (0, 0)
+    assert CONTRIBUTIONS.resolve(name)(run, run.validation) == (0, 0)
 
 
 def test_an_unknown_measure_lists_what_there_is(tmp_path):
     with pytest.raises(FedsacError) as raised:
         fedsac.run(TINY.replace(contribution="shaply"), tmp_path / "run")
-    assert str(raised.value) == "no contribution 'shaply'; there are standalone, leave-one-out, shapley, cosine"
+    assert str(raised.value) == (
+        "no contribution 'shaply' (did you mean shapley?); there are standalone, leave-one-out, shapley, cosine, or "
+        "module:attribute"
+    )
     assert not (tmp_path / "run").exists()
 
 
-def test_a_measure_is_one_function(monkeypatch):
-    monkeypatch.setitem(
-        contributions.MEASURES, "samples", lambda run, on: tuple(float(len(r)) for r in run.clients.rows)
-    )
-    result = fedsac.run(TINY.replace(contribution="samples", beta=2.0))
+def sample_counts(run, on):
+    return tuple(float(len(rows)) for rows in run.clients.rows)
+
+
+def test_a_measure_is_one_function():
+    result = fedsac.run(TINY.replace(contribution="tests.test_contribution:sample_counts", beta=2.0))
     assert result.contributions.deciding == result.samples
     share = np.array(result.samples) / max(result.samples)
     assert result.reputations == pytest.approx(100 * np.exp(2 * (share - 1)))
@@ -191,10 +200,10 @@ def test_coalitions_are_worth_what_their_models_reach(hidden):
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (200, 5), generator=generator, dtype=torch.uint8)
     y = torch.randint(0, 4, (200,), generator=generator)
-    on = training.Samples(x, y, torch.rand(1, 5).double() / 100, torch.randn(1, 5).double() / 10)
+    on = Samples(x, y, torch.rand(1, 5).double() / 100, torch.randn(1, 5).double() / 10)
     coalitions = (np.arange(16)[:, None] >> np.arange(4) & 1).astype(bool)[np.random.default_rng(0).permutation(16)]
     coalitions = np.concatenate([coalitions, coalitions[:5]])  # more than are evaluated at a time
-    worth = Coalitions(layout, played, on)(coalitions)
+    worth = Coalitions(layout, played, on, metrics.accuracy)(coalitions)
     assert len(set(worth)) > 8
     assert worth == pytest.approx(utility_of(layout, played, on)(coalitions), abs=1e-12)
 
@@ -218,7 +227,7 @@ def test_leave_one_out_is_two_trainings(monkeypatch):
         expected.append(after(run.clients) - after(replace(run.clients, names=names, rows=rows)))
     assert leave_one_out.measure(run, run.test) == pytest.approx(expected, abs=1e-12)
     # In stacks of one federation each, as with a hundred clients.
-    monkeypatch.setattr("fedsac.contributions.leave_one_out.MEMBERS", 1)
+    monkeypatch.setattr("fedsac.contributions.leave_one_out.MODELS_AT_ONCE", 1)
     assert leave_one_out.measure(run, run.test) == pytest.approx(expected, abs=1e-12)
 
 
@@ -398,8 +407,8 @@ def test_a_whole_run(name):
     for key in ("contributions", "contributions_test"):
         assert summary[key] == plainly.summary()[key]
     p = prepare([config])[0]
-    run = Alone(p.clients, p.initial, config.alone(), p.validation, p.test)
-    assert summary["contributions_deciding"] == list(contributions.MEASURES[name](run, p.validation))
+    run = Measurement(p.clients, p.initial, config.alone(), p.validation, p.test, p.metric)
+    assert summary["contributions_deciding"] == list(CONTRIBUTIONS.resolve(name)(run, p.validation))
     given = in_unit_range(summary["contributions_deciding"])
     assert result.reputations == tuple(fedsac.reputation(given, config.beta).tolist())
     assert result.last["gamma"] == fedsac.gamma(summary["contributions_deciding"], result.rewards)
@@ -410,15 +419,18 @@ def test_the_test_set_decides_when_asked():
     config = TINY.replace(contribution="leave-one-out")
     on_v, on_test = fedsac.run_together([config, config.replace(contribution_on="test")])
     p = prepare([config])[0]
-    run = Alone(p.clients, p.initial, config.alone(), p.validation, p.test)
+    run = Measurement(p.clients, p.initial, config.alone(), p.validation, p.test, p.metric)
     assert on_v.contributions.deciding == leave_one_out.measure(run, p.validation)
     assert on_test.contributions.deciding == leave_one_out.measure(run, p.test)
 
 
-@pytest.mark.parametrize("name", sorted(fedsac.methods.METHODS))
-def test_every_method_can_take_values_below_0(name, monkeypatch):
-    monkeypatch.setitem(contributions.MEASURES, "signed", lambda run, on: (0.05, -0.02, 0.0, 0.01))
-    result = fedsac.run(TINY.replace(method=name, contribution="signed"))
+def signed(run, on):
+    return 0.05, -0.02, 0.0, 0.01
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_method_can_take_values_below_0(name):
+    result = fedsac.run(TINY.replace(method=name, contribution="tests.test_contribution:signed"))
     assert all(0 <= reward <= 1 for reward in result.rewards)
     assert all(network.params.isfinite().all() for network in result.reward_models)
 
@@ -431,7 +443,7 @@ class StopsAfter(Watcher):
     def __init__(self, rounds):
         self.rounds = rounds
 
-    def round(self, record, rounds):
+    def round(self, run, record):
         if record["round"] == self.rounds:
             raise StopError
 

@@ -12,7 +12,7 @@ import torch
 import fedsac
 from fedsac import Config
 from fedsac.cli import main
-from fedsac.methods.base import Rewards, Updates
+from fedsac.methods.base import Assignment, Updates
 from tests.golden import small
 from tests.test_methods import StopAfter
 
@@ -79,8 +79,8 @@ def test_it_takes_the_median_and_pays_by_contribution():
     medians = [[sorted(entries)[1] for entries in zip(*steps, strict=True)] for steps in small.STEPS]
     assert medians[0][0] == 0.25
     way = small.add(*medians)
-    rewards = method.rewards(given, states[2])
-    for model, earned in zip(rewards.models, (0.6, 0.8, 1.0), strict=True):
+    assignment = method.assign(given, states[2])
+    for model, earned in zip(assignment.models, (0.6, 0.8, 1.0), strict=True):
         assert model.tolist() == pytest.approx(small.add(small.INITIAL, small.times(earned, way)), abs=1e-12)
     # Two answers: half way between them; nobody: nothing.
     two = small.answer(method, given, states[0], 0, {0: small.STEPS[0][0], 2: small.STEPS[0][2]})
@@ -107,9 +107,9 @@ def test_it_keeps_the_rules_of_its_page(tmp_path):
 
 def test_what_the_page_names_is_there():
     given = small.task()
-    rewards = Rewards(given.initial.unsqueeze(0), given.everything)
-    things = {"task": given, "rewards": rewards, "updates": Updates(0, (), given.initial, rewards)}
-    named = set(re.findall(r"`(task|rewards|updates)\.(\w+)", PAGE))
+    assignment = Assignment(given.initial.unsqueeze(0), given.everything)
+    things = {"task": given, "assignment": assignment, "updates": Updates(0, (), given.initial, assignment)}
+    named = set(re.findall(r"`(task|assignment|updates)\.(\w+)", PAGE))
     assert len(named) > 20
     assert [f"{thing}.{part}" for thing, part in named if not hasattr(things[thing], part)] == []
     for path in re.findall(r"`((?:src|tests)/[\w/.]+)`", PAGE):

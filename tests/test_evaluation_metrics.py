@@ -9,6 +9,7 @@ from fedsac import FedsacError, Network
 from fedsac.compute import evaluation, tally, training
 from fedsac.core import metrics
 from fedsac.core.units import Layout
+from fedsac.doors import METRICS
 from tests import plain
 
 SIZES = (20, 16, 12, 5)
@@ -21,7 +22,7 @@ def mean_probability(labels, probabilities):
     return probabilities[np.arange(len(labels)), labels].mean()
 
 
-ALL = [*metrics.METRICS.values(), mean_probability]
+ALL = [*map(METRICS.resolve, METRICS), mean_probability]
 
 
 def stack(shared=False, masked=True, dtype=torch.float64):

@@ -11,8 +11,8 @@ from fedsac.data.catalogue import load
 from fedsac.data.split import split
 from fedsac.models.network import Network
 from fedsac.rng import stream
-from fedsac.runs.loop import Watcher
 from fedsac.runs.setup import prepare
+from fedsac.runs.watcher import Watcher
 from tests import plain
 
 SMALL = Config(rounds=4, clients=4, hidden=(24, 16), local_steps=8, standalone_steps=30)
@@ -199,8 +199,8 @@ def test_rounds_that_are_not_evaluated_have_no_numbers():
 
 
 def test_labels_pick_their_rounds():
-    from fedsac.contributions.standalone import Contributions
-    from fedsac.runs.result import chosen
+    from fedsac.contributions.base import Contributions
+    from fedsac.runs.labels import chosen
 
     c = Contributions(validation=(0.1, 0.2, 0.3), test=(0.1, 0.2, 0.3))
     straight, bent, flat = [0.4, 0.5, 0.6], [0.4, 0.6, 0.5], [0.5, 0.5, 0.5]
@@ -247,7 +247,7 @@ def test_silos_are_taken_as_they_come(tmp_path):
 
 
 def test_an_unknown_method_lists_the_known_ones():
-    with pytest.raises(FedsacError, match="no method 'fedsad'; there are standalone, fedavg"):
+    with pytest.raises(FedsacError, match=r"no method 'fedsad' .did you mean fedsac.*there are standalone, fedavg"):
         fedsac.run(SMALL.replace(method="fedsad"))
 
 

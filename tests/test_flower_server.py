@@ -163,7 +163,7 @@ def test_canaries_no_byte_holds_what_a_site_has_not_earned(silos, tmp_path):
         if order_of(message)["kind"] not in ("round", "reward") or order_of(message)["round"] == 0:
             return
         sent = grid.sent[site][-1]
-        held = found.prepared.layout.held(found.method.rewards(found.task, found.state).neurons)
+        held = found.prepared.layout.held(found.method.assign(found.task, found.state).neurons)
         earned = held[found.clients.index(site)].tolist()
         for value, own in zip(found.state["model"].tolist(), earned, strict=True):
             assert (np.float64(value).tobytes() in sent) == own

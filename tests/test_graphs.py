@@ -8,6 +8,7 @@ import torch
 
 from fedsac.compute import training
 from fedsac.compute.cuda import graphs, precision
+from fedsac.compute.samples import Batches, Samples
 from fedsac.core.units import Layout
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -29,7 +30,7 @@ def given(seed, *, batch=32, dtype=torch.float32, masked=True, at_work=None):
     rows = torch.randint(0, SAMPLES, (STEPS, MEMBERS, batch), generator=rng).cuda()
     weight = (torch.rand(rows.shape, generator=rng) / batch).to("cuda", dtype)
     lr = torch.rand(MEMBERS, generator=rng).to("cuda", dtype)
-    return models, neurons, training.Batches(rows, weight, at_work), lr
+    return models, neurons, Batches(rows, weight, at_work), lr
 
 
 def pool(seed, dtype=torch.float32):
@@ -37,7 +38,7 @@ def pool(seed, dtype=torch.float32):
     x = torch.randint(0, 256, (SAMPLES, 70), dtype=torch.uint8, generator=rng).cuda()
     y = torch.randint(0, 10, (SAMPLES,), generator=rng).cuda()
     scale, shift = (torch.rand(MEMBERS, 70, generator=rng).div(64).to("cuda", dtype) for _ in range(2))
-    return training.Samples(x, y, scale, shift)
+    return Samples(x, y, scale, shift)
 
 
 def train(samples, drawn):

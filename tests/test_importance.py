@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import fedsac
 from fedsac.compute.importance import first_order
+from fedsac.contributions.base import Contributions
 from fedsac.methods.fedsac import FedSAC
 from fedsac.models.network import Network
 from fedsac.runs.setup import prepare
@@ -142,7 +143,7 @@ def test_first_order_is_the_derivative(sizes):
 def test_importance_on_a_sample_of_v():
     """All of V and more is V; fewer are drawn by name, anew every round; the estimate gets better with their number."""
     prepared = prepare([fedsac.Config(clients=3, hidden=(12, 8), dtype="float64")])[0]
-    task, model = prepared.task((0.3, 0.4, 0.5)), prepared.initial
+    task, model = prepared.task(prepared.members, Contributions((0.3, 0.4, 0.5), (0.3, 0.4, 0.5))), prepared.initial
     v = len(task.validation.y)
     exact = FedSAC().measure(task, model, 3)
     assert (FedSAC(importance_samples=v).measure(task, model, 3) == exact).all()

@@ -17,7 +17,7 @@ def test_all_pieces_at_once_are_as_one_after_the_other(seed, shares, ties):
     draw = np.random.default_rng(seed)
     values = draw.integers(-3, 4, LAYOUT.parameters) if ties else draw.normal(size=LAYOUT.parameters)
     update = torch.from_numpy(values * 10.0 ** draw.integers(-38, 30)).float()
-    n = torch.tensor(module._sizes(LAYOUT), dtype=torch.float64).unsqueeze(1)
+    n = torch.tensor(LAYOUT.tensor_sizes, dtype=torch.float64).unsqueeze(1)
     share = torch.tensor(shares, dtype=torch.float64)
     k = torch.ceil(n * share - 1e-6).clamp_min(0).minimum(n - 1).long()
     found = module._at_once(LAYOUT, update, update.abs(), k)
@@ -27,4 +27,4 @@ def test_all_pieces_at_once_are_as_one_after_the_other(seed, shares, ties):
 def test_the_pieces_are_the_layers_weights_and_biases():
     params = torch.arange(LAYOUT.parameters)
     pieces = [t.flatten().tolist() for layer in LAYOUT.views(params) for t in layer]
-    assert [piece.tolist() for piece in params.split(module._sizes(LAYOUT))] == pieces
+    assert [piece.tolist() for piece in params.split(LAYOUT.tensor_sizes)] == pieces

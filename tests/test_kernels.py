@@ -12,6 +12,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
 from fedsac.compute import training
 from fedsac.compute.cuda import kernels, precision
 from fedsac.compute.importance import _loss, _padded, _rises_dense
+from fedsac.compute.samples import Batches, Samples
 from fedsac.core.units import Layout
 from fedsac.models.network import Network
 
@@ -39,7 +40,7 @@ def test_local_steps(sizes, batch, own, masked, programs, monkeypatch):
     members, layout, rng = 3, Layout(sizes), torch.Generator().manual_seed(6)
     x, y = (drawn(50, sizes[0]) * 40).abs().to(torch.uint8), (torch.arange(50) % sizes[-1]).to(DEVICE)
     scale, shift = (drawn(members if own else 1, sizes[0], seed=i) / 40 for i in (1, 2))
-    pool = training.Samples(x, y, scale, shift)
+    pool = Samples(x, y, scale, shift)
     params = drawn(members, layout.parameters, seed=3) * 0.2
     masks = [(drawn(members, 1, w, seed=5) > -0.5).float() for w in sizes[1:-1]] if masked else None
     rows = torch.randint(0, 50, (4, members, batch), generator=rng).to(DEVICE)
@@ -51,7 +52,7 @@ def test_local_steps(sizes, batch, own, masked, programs, monkeypatch):
         if kind == "kernels":
             steps = kernels.Steps(x, y, (scale, shift), layers, masks, (rows, weight), lr)
         else:
-            steps = training.PlainSteps(pool, layers, masks, training.Batches(rows, weight), lr)
+            steps = training.PlainSteps(pool, layers, masks, Batches(rows, weight), lr)
         for i, k in enumerate((3, 3, 2, 1)):  # members that are done leave
             steps.take(i, k)
         found.append([steps.losses(), *(t for layer in layers for t in layer)])
@@ -81,10 +82,10 @@ def test_the_first_layer_on_the_same_samples_for_all_members(features, width, sa
 def test_less_precision_where_it_is_asked_for(named, error):
     layout = Layout((64, 32, 16, 10))
     x, y = (drawn(500, 64) * 40).abs().to(torch.uint8), (torch.arange(500) % 10).to(DEVICE)
-    pool = training.Samples(x, y, drawn(1, 64, seed=1) / 40, drawn(1, 64, seed=2) / 40)
+    pool = Samples(x, y, drawn(1, 64, seed=1) / 40, drawn(1, 64, seed=2) / 40)
     models, lr = drawn(3, layout.parameters, seed=3) * 0.1, torch.full((3,), 0.1, device=DEVICE)
     rows = torch.randint(0, 500, (5, 3, 32), generator=torch.Generator().manual_seed(6)).to(DEVICE)
-    batches = training.Batches(rows, torch.full(rows.shape, 1 / 32, device=DEVICE))
+    batches = Batches(rows, torch.full(rows.shape, 1 / 32, device=DEVICE))
     exact, _ = training.train(layout, models, None, pool, batches, lr)
     with precision.using(named, models.device):
         rough, _ = training.train(layout, models, None, pool, batches, lr)

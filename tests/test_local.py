@@ -6,7 +6,7 @@ import torch
 
 from fedsac import Config, run
 from fedsac.clients import training
-from fedsac.compute.training import Samples
+from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
 from tests import plain
 

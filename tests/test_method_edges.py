@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 import torch
 
-from fedsac.methods import METHODS
+from fedsac.doors import METHODS
 from fedsac.methods.cffl import CFFL
 from fedsac.methods.cgsv import CGSV
 from fedsac.methods.fedave import FedAVE
@@ -22,10 +22,11 @@ LOSSES = [torch.tensor([0.9, 1.1]), torch.tensor([1.2, 0.8, 0.7]), torch.tensor(
 def variants():
     """Every method of the list, and both ways of rewarding where it has two."""
     found = []
-    for name, entry in METHODS.items():
-        found.append(pytest.param(entry.make(), id=name))
-        if "reward_by" in (option.name for option in fields(entry.make)):
-            found.append(pytest.param(entry.make(reward_by="own"), id=f"{name}-own"))
+    for name in METHODS:
+        kind = METHODS.resolve(name)
+        found.append(pytest.param(kind(), id=name))
+        if "reward_by" in (option.name for option in fields(kind)):
+            found.append(pytest.param(kind(reward_by="own"), id=f"{name}-own"))
     return found
 
 
@@ -64,7 +65,7 @@ def test_what_a_method_keeps_stays_numbers(method, answers, contributions):
     for state in played(method, given, answers):
         for value in state.values():
             assert not isinstance(value, torch.Tensor) or value.isfinite().all()
-        rewards = method.rewards(given, state)
+        rewards = method.assign(given, state)
         assert rewards.models.isfinite().all()
         assert rewards.neurons.shape == (3, 2) and rewards.neurons.any(1).all()
         assert rewards.reputations is None or all(abs(r) < float("inf") for r in rewards.reputations)

@@ -9,19 +9,25 @@ import torch
 
 import fedsac
 from fedsac import Config, FedsacError
+from fedsac.contributions.base import Contributions
 from fedsac.data.catalogue import load
 from fedsac.data.split import split
-from fedsac.methods import METHODS, make
-from fedsac.runs.loop import Running, Watcher, play
+from fedsac.doors import METHODS
+from fedsac.methods import make
+from fedsac.runs.local import LocalEngine
+from fedsac.runs.loop import play
+from fedsac.runs.running import Running
 from fedsac.runs.setup import prepare
+from fedsac.runs.start import everyone_present
+from fedsac.runs.watcher import Watcher
 from tests import plain
 
 TINY = Config(rounds=3, clients=4, hidden=(16,), local_steps=3, standalone_steps=10)
 VARIANTS = [TINY.replace(method=name) for name in METHODS]
 VARIANTS += [
     TINY.replace(method=name, options={"reward_by": "own"})
-    for name, entry in METHODS.items()
-    if "reward_by" in (option.name for option in fields(entry.make))
+    for name in METHODS
+    if "reward_by" in (option.name for option in fields(METHODS.resolve(name)))
 ]
 every_method = pytest.mark.parametrize("config", VARIANTS, ids=lambda c: "-".join([c.method, *c.options.values()]))
 
@@ -42,14 +48,16 @@ def test_it_survives_an_absent_client_and_a_round_nobody_answers(config):
     assert len(result.reward_models) == 4
     for network, reward in zip(result.reward_models, result.rewards, strict=True):
         assert network.params.isfinite().all() and 0 <= reward <= 1
-    if not make(config).rewards(*begun(config)).extra_epoch:  # such copies are trained anew after each round
+    if not make(config).assign(*begun(config)).extra_epoch:  # such copies are trained anew after each round
         assert result.records[1]["rewards"] == result.records[0]["rewards"]
     assert result.records[2]["rewards"] != result.records[1]["rewards"]
 
 
 def begun(config):
     """The task and the first state of a run."""
-    task = prepare([config])[0].task((0.3, 0.4, 0.5, 0.6))
+    c = (0.3, 0.4, 0.5, 0.6)
+    prepared = prepare([config])[0]
+    task = prepared.task(prepared.members, Contributions(c, c))
     return task, make(config).start(task)
 
 
@@ -72,7 +80,7 @@ def test_permuted_clients_give_permuted_results(config):
 @every_method
 def test_its_state_is_tensors_and_json(config):
     running = Running(prepare([config])[0])
-    play([running], Watcher())
+    play([running], LocalEngine(Watcher(), everyone_present), Watcher())
     values = {name: value for name, value in running.state.items() if not isinstance(value, torch.Tensor)}
     assert len(values) < len(running.state)
     assert json.loads(json.dumps(values, allow_nan=False)) == values  # no tuples either: they would come back as lists
@@ -89,7 +97,7 @@ class StopAfter(Watcher):
     def __init__(self, last: int) -> None:
         self.last = last
 
-    def round(self, record, rounds):
+    def round(self, run, record):
         if record["round"] == self.last:
             raise KeyboardInterrupt
 
@@ -126,15 +134,23 @@ def test_a_reward_by_itself_is_another_than_by_contribution():
 MINE = """
 from dataclasses import dataclass
 
-class NoDataclass:
+import fedsac
+
+class NoDataclass(fedsac.Method):
     def start(self, task): ...
-    def rewards(self, task, state): ...
+    def assign(self, task, state): ...
     def learn(self, task, state, updates): ...
 
 @dataclass
-class NoLearn:
+class NoLearn(fedsac.Method):
+    def start(self, task): ...
+    def assign(self, task, state): ...
+
+@dataclass
+class Old:
     def start(self, task): ...
     def rewards(self, task, state): ...
+    def learn(self, task, state, updates): ...
 """
 
 
@@ -150,14 +166,19 @@ class NoLearn:
         ("iafl", {"kappa": 2}, "kappa must be between 0 and 1, not 2"),
         ("iafl", {"q": "-0.1"}, "q must be between 0 and 1, not -0.1"),
         ("fedrac", {"step": 0}, "step must be at least 1, not 0"),
-        ("fedsad", {}, "no method 'fedsad'; there are standalone, fedavg"),
+        ("fedsad", {}, "no method 'fedsad' (did you mean fedsac?); there are standalone, fedavg"),
         (
             "nowhere:FedMine",
             {},
             "method 'nowhere:FedMine' cannot be imported: No module named 'nowhere'; is it on PYTH",
         ),
         ("mine:FedMine", {}, "method 'mine:FedMine' cannot be imported: module 'mine' has no attribute 'FedMine'"),
-        ("mine:NoLearn", {}, "method 'mine:NoLearn' lacks start, rewards or learn; see docs/adding-a-method.md"),
+        ("mine:NoLearn", {}, "method 'mine:NoLearn' lacks learn; see docs/adding-a-method.md"),
+        (
+            "mine:Old",
+            {},
+            "method 'mine:Old' must be a class derived from fedsac.Method; its function rewards is called assign now",
+        ),
         ("mine:NoDataclass", {}, "method 'mine:NoDataclass' must be a dataclass"),
     ],
 )

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 from sklearn import metrics as sklearn_metrics
 
-from fedsac.core.metrics import METRICS, accuracy, auc, balanced_accuracy, macro_f1, name_of
+from fedsac import doors
+from fedsac.core.metrics import accuracy, auc, balanced_accuracy, macro_f1, name_of
 from fedsac.core.ranks import average_ranks
 
 NAN = float("nan")
+METRICS = {name: doors.METRICS.resolve(name) for name in doors.METRICS}
 
 
 @st.composite
@@ -126,7 +128,7 @@ def test_the_first_of_equally_probable_classes_is_predicted():
 
 
 def test_names():
-    assert [name_of(metric) for metric in METRICS.values()] == list(METRICS)
+    assert [name_of(metric).replace("_", "-") for metric in METRICS.values()] == list(METRICS)
 
     def brier(labels, probabilities):
         return 1 - float(((probabilities - np.eye(2)[labels]) ** 2).sum(1).mean()) / 2

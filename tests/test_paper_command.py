@@ -11,7 +11,7 @@ from fedsac.cli import main
 from fedsac.paper import experiments, job
 from fedsac.paper.experiments import FULL, TARGETS, Scale, named, runs
 from fedsac.paper.results import Results
-from fedsac.runs.loop import Watcher
+from fedsac.runs.watcher import Watcher
 from tests.data.made import cifar_content, idx_content, put, put_svhn
 from tests.test_store import contents
 
@@ -52,7 +52,7 @@ class Counting(Watcher):
     def __init__(self, stop: int = 0) -> None:
         self.rounds, self.stop = 0, stop
 
-    def round(self, record, rounds):
+    def round(self, run, record):
         self.rounds += 1
         if self.rounds == self.stop:
             raise KeyboardInterrupt

@@ -6,8 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsac.clients import training
-from fedsac.compute.training import Samples
+from fedsac.clients import memory
+from fedsac.clients.population import Clients
+from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
 
 LAYOUT = Layout((8, 4, 3))
@@ -16,7 +17,7 @@ LAYOUT = Layout((8, 4, 3))
 def clients(n):
     pool = Samples(torch.zeros(1, 8), torch.zeros(1), torch.ones(1, 8), torch.zeros(1, 8))
     rows = tuple(np.zeros(1, dtype=int) for _ in range(n))
-    return training.Clients(LAYOUT, tuple(map(str, range(n))), rows, pool, 0.1, 16, 1, 0)
+    return Clients(LAYOUT, tuple(map(str, range(n))), rows, pool, 0.1, 16, 1, 0)
 
 
 def needed(n):
@@ -28,9 +29,9 @@ def needed(n):
 def test_every_run_is_in_one_part_in_order_and_parts_are_alike(sizes, wanted):
     total = sum(map(needed, sizes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "_memory", lambda device: total / wanted / training.SHARE)
+        patch.setattr(memory, "_memory", lambda device: total / wanted / memory.MEMORY_SHARE)
         for device, least in (("cpu", 1), ("cuda", 2)):
-            parts = training.fitting([clients(n) for n in sizes], 4, torch.device(device))
+            parts = memory.fitting([clients(n) for n in sizes], 4, torch.device(device))
             assert [i for part in parts for i in part] == list(range(len(sizes)))
             assert len(parts) >= min(least, len(sizes))
             # No part is larger than the share of memory, but for single runs that are.
@@ -38,9 +39,9 @@ def test_every_run_is_in_one_part_in_order_and_parts_are_alike(sizes, wanted):
 
 
 def test_an_odd_number_of_runs_makes_two_parts_on_a_gpu():
-    parts = training.fitting([clients(10)] * 165, 4, torch.device("cpu"))
+    parts = memory.fitting([clients(10)] * 165, 4, torch.device("cpu"))
     assert [len(part) for part in parts] == [165]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "_memory", lambda device: 1 << 40)
-        parts = training.fitting([clients(10)] * 165, 4, torch.device("cuda"))
+        patch.setattr(memory, "_memory", lambda device: 1 << 40)
+        parts = memory.fitting([clients(10)] * 165, 4, torch.device("cuda"))
     assert sorted(map(len, parts)) == [82, 83]

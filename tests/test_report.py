@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import fedsac
 from fedsac import Config, FedsacError
@@ -18,9 +17,9 @@ from fedsac.report.markup import SIGN, Cell, number, table
 from fedsac.report.page import build, write
 from fedsac.report.reading import read_run, read_runs
 from fedsac.report.shapes import Area, Line, Mark
-from fedsac.runs.comparison import compare
+from fedsac.runs.comparing import compare
 from fedsac.runs.folder import Folder
-from fedsac.runs.loop import Watcher
+from fedsac.runs.watcher import Watcher
 from tests.test_drawing import read_pdf
 from tests.test_store import contents
 
@@ -89,7 +88,7 @@ def copied(finished, tmp_path) -> Path:
 
 def stopped(folder: Path, round: int) -> Path:
     class Stop(Watcher):
-        def round(self, record, rounds):
+        def round(self, run, record):
             if record["round"] == round:
                 raise KeyboardInterrupt
 
@@ -207,7 +206,7 @@ def test_a_run_without_checkpoints_or_neurons_says_so(copied, tmp_path):
 
 
 def test_every_method_has_a_page(tmp_path):
-    from fedsac.methods import METHODS
+    from fedsac.doors import METHODS
 
     quick = SMALL.replace(rounds=1, local_steps=2, standalone_steps=3)
     fedsac.run_together([quick.replace(method=m) for m in METHODS], [tmp_path / m for m in METHODS])
@@ -414,15 +413,15 @@ def test_numbers_that_do_not_exist_are_dashes_below_all_others():
 
 
 def test_importance_that_is_no_number_is_left_out(copied, monkeypatch):
-    from fedsac.runs import folder
+    from fedsac.runs import checkpoint
 
-    unpack = folder._unpack
+    unpack = checkpoint.unpack
 
     def spoilt(path):
-        checkpoint, *rest = unpack(path)
-        checkpoint.state["importance"] = torch.full_like(checkpoint.state["importance"], float("nan"))
-        return checkpoint, *rest
+        found, *rest = unpack(path)
+        found.shown["importance"] = np.full_like(found.shown["importance"], np.nan)
+        return found, *rest
 
-    monkeypatch.setattr(folder, "_unpack", spoilt)
+    monkeypatch.setattr(checkpoint, "unpack", spoilt)
     page, drawn = build([copied])
     assert "importance" not in [figure.name for figure in drawn] and "nan" not in page

@@ -5,13 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsac.data.scenes import class_counts, deal, dirichlet, parse
+from fedsac.data import scenes
+from fedsac.data.scenes import Deal, class_counts, dirichlet_shares
+from fedsac.doors import SCENES
 from fedsac.errors import FedsacError
 from fedsac.rng import stream
 
 
 def labels(n=5000, classes=10, seed=0):
     return np.random.default_rng(seed).integers(classes, size=n)
+
+
+def deal(scene, y, classes, clients, each, rng):
+    return scenes.deal(Deal(scene, y, classes, clients, each, 2000, rng, SCENES.parse(scene)[1]))
 
 
 @pytest.mark.parametrize("scene", ["pow", "iid", "dir:1.0", "dir:0.1", "dir-class:1.0"])
@@ -31,6 +37,16 @@ def test_everything_is_dealt_out_where_no_number_is_given(scene):
 def test_pow_has_the_sizes_of_the_power_law():
     parts = deal("pow", labels(25000), 10, 10, 2000, stream(0, "pow"))
     assert [len(part) for part in parts] == [236, 628, 1020, 1412, 1804, 2197, 2589, 2981, 3373, 3760]
+
+
+@settings(deadline=None)
+@given(st.integers(2, 100), st.integers(20000, 10**6))
+def test_pow_sizes_are_scipys_quantiles(clients, total):
+    from scipy.stats import powerlaw
+
+    b = np.linspace(*powerlaw(scenes.POWER).ppf([0.01, 0.99]), clients)
+    sizes = np.ceil(b / b.sum() * total).astype(int).tolist()
+    assert scenes.power_sizes(clients, total)[:-1] == sizes[:-1]
 
 
 @pytest.mark.parametrize(("clients", "classes"), [(5, 10), (10, 10), (3, 7), (12, 4)])
@@ -66,7 +82,7 @@ def test_dir_clients_have_near_equal_sizes(alpha, clients, seed):
 def test_dir_shares_spread_as_the_dirichlet_does():
     """Var of a share under Dir(a p) is p (1 - p) / (a + 1)."""
     y = labels(10000)
-    shares = np.concatenate([dirichlet(y, 10, 10, 3.0, stream(seed, "dir")) for seed in range(60)])
+    shares = np.concatenate([dirichlet_shares(y, 10, 10, 3.0, stream(seed, "dir")) for seed in range(60)])
     assert shares.mean(0) == pytest.approx(0.1, abs=0.01)
     assert shares.var() == pytest.approx(0.1 * 0.9 / 4, rel=0.15)
 
@@ -104,7 +120,7 @@ def test_an_empty_class_is_named():
 @pytest.mark.parametrize("scene", ["dir", "dir:", "dir:x", "dir:0", "dir:-1", "dir:nan", "dir:inf", "dir-class:"])
 def test_a_dirichlet_without_its_number(scene):
     with pytest.raises(FedsacError, match="needs a number above 0"):
-        parse(scene)
+        SCENES.spelled(scene)
 
 
 def test_one_scene_has_one_spelling():
@@ -113,7 +129,13 @@ def test_one_scene_has_one_spelling():
     assert {Config(scene=text).scene for text in ("dir:1", "dir:1.0", "dir:1.00")} == {"dir:1.0"}
 
 
-@pytest.mark.parametrize("scene", ["", "POW", "pow:1", "pow:", "silo"])
+@pytest.mark.parametrize("scene", ["", "POW", "silo", ":", "x:"])
 def test_an_unknown_scene_lists_the_known_ones(scene):
     with pytest.raises(FedsacError, match="there are pow, cla"):
-        parse(scene)
+        SCENES.spelled(scene)
+
+
+@pytest.mark.parametrize("scene", ["pow:1", "pow:", "iid:2"])
+def test_a_scene_without_a_parameter_takes_none(scene):
+    with pytest.raises(FedsacError, match="takes no parameter"):
+        SCENES.spelled(scene)

@@ -7,6 +7,7 @@ import torch
 import fedsac
 from fedsac import Network
 from fedsac.compute import batches, evaluation, training
+from fedsac.compute.samples import Batches, Samples
 from fedsac.core.units import Layout
 from fedsac.rng import stream
 from tests import plain
@@ -31,8 +32,8 @@ def trained(x, y, modules, rows, neurons=None, rates=RATES, scale=None, shift=No
     rngs = [stream(0, "batches", i) for i in range(len(rows))]
     picked, weight = batches.stacked(rows, [STEPS] * len(rows), BATCH, rngs)
     one = torch.ones(1, x.shape[1], dtype=params.dtype)
-    samples = training.Samples(x, y, one if scale is None else scale, torch.zeros_like(one) if shift is None else shift)
-    drawn = training.Batches(torch.from_numpy(picked), torch.from_numpy(weight).to(params.dtype))
+    samples = Samples(x, y, one if scale is None else scale, torch.zeros_like(one) if shift is None else shift)
+    drawn = Batches(torch.from_numpy(picked), torch.from_numpy(weight).to(params.dtype))
     return training.train(LAYOUT, params, neurons, samples, drawn, torch.tensor(rates, dtype=params.dtype))
 
 
@@ -89,8 +90,8 @@ def test_results_do_not_depend_on_the_grouping():
         LAYOUT,
         params,
         None,
-        training.Samples(x, y, one, torch.zeros_like(one)),
-        training.Batches(torch.from_numpy(picked), torch.from_numpy(weight).float()),
+        Samples(x, y, one, torch.zeros_like(one)),
+        Batches(torch.from_numpy(picked), torch.from_numpy(weight).float()),
         torch.tensor([RATES[i] for i in order]),
     )
     assert plain.worst(params, together[order]) < 1e-6
@@ -130,10 +131,10 @@ def test_one_mask_for_many_models_and_nothing_to_evaluate(monkeypatch):
     neurons = torch.rand(1, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
     monkeypatch.setattr(evaluation, "CHUNK_BYTES", 0)  # members in twos
-    found = evaluation.evaluate(LAYOUT, params, neurons, training.Samples(x, y, one, one * 0))
-    each = evaluation.evaluate(LAYOUT, params, neurons.expand(4, -1), training.Samples(x, y, one, one * 0))
+    found = evaluation.evaluate(LAYOUT, params, neurons, Samples(x, y, one, one * 0))
+    each = evaluation.evaluate(LAYOUT, params, neurons.expand(4, -1), Samples(x, y, one, one * 0))
     assert (found[0] == each[0]).all() and (found[1] == each[1]).all()
-    nothing = evaluation.evaluate(LAYOUT, params, None, training.Samples(x[:0], y[:0], one, one * 0))
+    nothing = evaluation.evaluate(LAYOUT, params, None, Samples(x[:0], y[:0], one, one * 0))
     assert nothing[0].isnan().all() and len(nothing[0]) == 4
 
 
@@ -162,10 +163,8 @@ def test_a_member_with_fewer_steps_stops():
     steps = [STEPS, 3, 7, 1]
     picked, weight = batches.stacked(rows, steps, BATCH, [stream(0, "batches", i) for i in range(4)])
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
-    drawn = training.Batches(torch.from_numpy(picked), torch.from_numpy(weight))
-    params, _ = training.train(
-        LAYOUT, params, None, training.Samples(x, y, one, one * 0), drawn, torch.tensor(RATES).double()
-    )
+    drawn = Batches(torch.from_numpy(picked), torch.from_numpy(weight))
+    params, _ = training.train(LAYOUT, params, None, Samples(x, y, one, one * 0), drawn, torch.tensor(RATES).double())
     for i, module in enumerate(modules):
         mine = list(rows[i][batches.draw(len(rows[i]), steps[i], BATCH, stream(0, "batches", i))])
         assert (
@@ -185,7 +184,7 @@ def test_evaluation_equals_torchs(shared_model):
     params = torch.stack([Network.of(module).params for module in modules])
     neurons = torch.rand(4, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.6
     given = params[:1] if shared_model else params
-    accuracy, loss = evaluation.evaluate(LAYOUT, given, neurons, training.Samples(stored, y, scale, shift))
+    accuracy, loss = evaluation.evaluate(LAYOUT, given, neurons, Samples(stored, y, scale, shift))
     for i, module in enumerate(modules):
         logits = fedsac.extract(module, neurons[i]).module()(stored.double() * scale + shift)
         assert float(accuracy[i]) == float((logits.argmax(1) == y).double().mean())
@@ -201,11 +200,11 @@ def test_evaluation_in_chunks_is_the_same(shared, masked, monkeypatch):
     neurons = torch.rand(5, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
     neurons = (neurons if shared else neurons[:4]) if masked else None
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
-    whole = evaluation.evaluate(LAYOUT, params, neurons, training.Samples(x, y, one, one * 0))
+    whole = evaluation.evaluate(LAYOUT, params, neurons, Samples(x, y, one, one * 0))
     assert len(whole[0]) == max(len(params), 0 if neurons is None else len(neurons))
     monkeypatch.setattr(evaluation, "CHUNK", 7)
     monkeypatch.setattr(evaluation, "CHUNK_BYTES", 3 * 7 * 8 * max(SIZES[1:]))  # three members
-    parts = evaluation.evaluate(LAYOUT, params, neurons, training.Samples(x, y, one, one * 0))
+    parts = evaluation.evaluate(LAYOUT, params, neurons, Samples(x, y, one, one * 0))
     assert (whole[0] == parts[0]).all()
     assert plain.worst(parts[1], whole[1]) < 1e-12
 
@@ -217,8 +216,8 @@ def test_cuda_agrees_with_the_cpu():
     params = torch.stack([Network.of(module).params for module in modules]).cuda()
     picked, weight = batches.stacked(rows, [STEPS] * 4, BATCH, [stream(0, "batches", i) for i in range(4)])
     one = torch.ones(1, SIZES[0], dtype=torch.float64, device="cuda")
-    drawn = training.Batches(torch.from_numpy(picked).cuda(), torch.from_numpy(weight).cuda())
-    samples = training.Samples(x.cuda(), y.cuda(), one, one * 0)
+    drawn = Batches(torch.from_numpy(picked).cuda(), torch.from_numpy(weight).cuda())
+    samples = Samples(x.cuda(), y.cuda(), one, one * 0)
     params, _ = training.train(
         LAYOUT, params, None, samples, drawn, torch.tensor(RATES, dtype=torch.float64, device="cuda")
     )

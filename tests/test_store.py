@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import fedsac
 from fedsac import Config, FedsacError
 from fedsac.runs.folder import Folder
-from fedsac.runs.loop import Watcher
+from fedsac.runs.watcher import Watcher
 
 SMALL = Config(rounds=4, clients=3, hidden=(16, 12), local_steps=5, standalone_steps=20)
 
@@ -98,7 +98,7 @@ def stop_after(folder: Path, round: int) -> None:
     """Begin the run and give up after a round, as a kill would."""
 
     class Stop(Watcher):
-        def round(self, record, rounds):
+        def round(self, run, record):
             if record["round"] == round:
                 raise KeyboardInterrupt
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fedsac
 from fedsac.models.network import Network
-from fedsac.paper import theorem1, theorem2, theorems
+from fedsac.paper import theorem1, theorem2, theorems, theorems_page
 from fedsac.paper.curvature import curvature, extremes
 from fedsac.paper.theorem1 import Quadratic
 from tests import plain
@@ -262,7 +262,7 @@ def test_the_network_part_is_what_fedsac_run_finds(found):
 
 
 def test_texts_have_no_holes_and_fit(found):
-    text, page = found.text(), found.markdown()
+    text, page = theorems_page.text(found), theorems_page.markdown(found)
     assert max(map(len, text.splitlines())) < 100
     assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["seed"] == 0
     for words in (text, page):

@@ -19,7 +19,7 @@ from benchmarks.rounds import begun, made_up, one_round
 from benchmarks.timing import Timed, interleaved, show
 from benchmarks.work import SCALE, SHIFT, stored
 from fedsac.core.units import Layout
-from fedsac.models.network import initial
+from fedsac.models.mlp import initial
 from fedsac.version import __version__
 
 FEATURES, BOUTS, REPETITIONS = (784, 3072), 3, 3

@@ -1,38 +1,61 @@
 """FedSAC: collaborative fairness in federated learning.
 
 `run(Config(...))` carries out a whole federation. Its pieces work on their own, on tensors and on torch modules:
-`importance`, `reputation`, `allocate`, `extract`, `merge`, `aggregate`, `gamma`, `bcf`.
+`importance`, `reputation`, `allocate`, `extract`, `merge`, `aggregate`, `gamma`, `bcf`. A method of your own derives
+from `Method`; a watcher of runs from `Watcher`.
+
+Importing fedsac loads nothing heavy: torch comes with the first name that needs it.
 """
 
-from fedsac.compute.importance import importance, shares
-from fedsac.config import Config
-from fedsac.core.aggregation import aggregate
-from fedsac.core.allocation import allocate, reputation
-from fedsac.core.fairness import alpha_bcf, bcf, fairness, gamma, gamma_limit
-from fedsac.core.units import Layout
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from fedsac.errors import FedsacError
-from fedsac.models.network import Network
-from fedsac.models.submodels import extract, merge
-from fedsac.runs.loop import resume, run, run_together
-from fedsac.runs.result import Result
 from fedsac.version import __version__
 
+if TYPE_CHECKING:
+    from fedsac.clients.behaviour import Update
+    from fedsac.compute.importance import importance
+    from fedsac.config import Config
+    from fedsac.core.aggregation import aggregate
+    from fedsac.core.allocation import allocate, reputation, shares
+    from fedsac.core.fairness import alpha_bcf, bcf, cgs, fairness, gamma, gamma_limit, mcg
+    from fedsac.core.units import Layout
+    from fedsac.data.scenes import Deal
+    from fedsac.methods.base import Assignment, Method, State, Task, Updates
+    from fedsac.models.network import Network
+    from fedsac.models.submodels import extract, merge
+    from fedsac.runs.result import Result
+    from fedsac.runs.start import resume, run, run_together
+    from fedsac.runs.watcher import RunInfo, Watcher
+
 __all__ = [
+    "Assignment",
     "Config",
+    "Deal",
     "FedsacError",
     "Layout",
+    "Method",
     "Network",
     "Result",
+    "RunInfo",
+    "State",
+    "Task",
+    "Update",
+    "Updates",
+    "Watcher",
     "__version__",
     "aggregate",
     "allocate",
     "alpha_bcf",
     "bcf",
+    "cgs",
     "extract",
     "fairness",
     "gamma",
     "gamma_limit",
     "importance",
+    "mcg",
     "merge",
     "reputation",
     "resume",
@@ -40,3 +63,34 @@ __all__ = [
     "run_together",
     "shares",
 ]
+
+_DEFINED_IN = {
+    "clients.behaviour": ("Update",),
+    "compute.importance": ("importance",),
+    "config": ("Config",),
+    "core.aggregation": ("aggregate",),
+    "core.allocation": ("allocate", "reputation", "shares"),
+    "core.fairness": ("alpha_bcf", "bcf", "cgs", "fairness", "gamma", "gamma_limit", "mcg"),
+    "core.units": ("Layout",),
+    "data.scenes": ("Deal",),
+    "methods.base": ("Assignment", "Method", "State", "Task", "Updates"),
+    "models.network": ("Network",),
+    "models.submodels": ("extract", "merge"),
+    "runs.result": ("Result",),
+    "runs.start": ("resume", "run", "run_together"),
+    "runs.watcher": ("RunInfo", "Watcher"),
+}
+_HOMES = {name: f"fedsac.{module}" for module, names in _DEFINED_IN.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, the first time it is."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedsac' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

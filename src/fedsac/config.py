@@ -3,11 +3,12 @@
 import difflib
 import math
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedsac.data.scenes import parse as parse_scene
+from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, METRICS, NETWORKS, SCENES
 from fedsac.errors import FedsacError
 
 FORMAT_VERSION = 1  # of everything in a run folder
@@ -42,8 +43,16 @@ class Config:
     eval_every: int = _option(1, "rounds between two evaluations; the last round always is")
     contribution: str = _option("standalone", "what decides reputations: standalone, leave-one-out, shapley or cosine")
     contribution_on: str = _option("validation", "validation or test (the paper's): which contributions decide")
+    contributions: str | None = _option(
+        None, "a .csv or .json file with a number per client, which decides instead of a measurement"
+    )
+    metric: str = _option("accuracy", "the score that contributions, rewards and calibration are measured by")
+    behaviour: str | None = _option(
+        None, "what clients do beside training honestly: absent:PROBABILITY, late:PROBABILITY or module:function"
+    )
     share: float = _option(1.0, "share of the data set that is used, the same for every seed: for quick tries")
     samples_per_client: int | None = _option(None, "samples per client (the paper's sets: 2000; else what fits)")
+    network: str = _option("mlp", "mlp, or module:factory, which makes an nn.Sequential of Linear and ReLU")
     hidden: tuple[int, ...] = _option((200, 200), "hidden layers, as in 200,200")
     seed: int = _option(0, "seed of every random stream")
     device: str = _option("cpu", "cpu, cuda or auto")
@@ -68,11 +77,12 @@ class Config:
         self._number("beta", lambda v: v >= 0, "a number of at least 0")
         self._number("lr", lambda v: v > 0, "a number above 0")
         self._number("share", lambda v: 0 < v <= 1, "a number above 0, and at most 1")
-        for name in ("data", "method", "contribution", "label"):
+        for name in ("data", "method", "contribution", "metric", "network", "label"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
-        if self.data_dir is not None and not isinstance(self.data_dir, str):
-            raise FedsacError(f"data_dir must be a text, not {self.data_dir!r}")
+        for name in ("scene", "contributions", "behaviour", "data_dir"):
+            if getattr(self, name) is not None and not isinstance(getattr(self, name), str):
+                raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
         if not isinstance(self.options, dict) or not all(
             isinstance(v, str | int | float) for v in self.options.values()
         ):
@@ -86,12 +96,12 @@ class Config:
         if not isinstance(hidden, list | tuple) or not hidden or any(type(n) is not int or n < 1 for n in hidden):
             raise FedsacError(f"hidden must be one or more whole numbers of at least 1, not {hidden!r}")
         object.__setattr__(self, "hidden", tuple(hidden))
+        for name, door in (("metric", METRICS), ("network", NETWORKS), ("contribution", CONTRIBUTIONS)):
+            door.parse(getattr(self, name))
         if self.scene is not None and self.scene != "silos":
-            if not isinstance(self.scene, str):
-                raise FedsacError(f"scene must be a text, not {self.scene!r}")
-            name, alpha = parse_scene(self.scene)
-            # One spelling for one scene: dir:1 and dir:1.0 must not deal differently.
-            object.__setattr__(self, "scene", name if alpha is None else f"{name}:{alpha!r}")
+            object.__setattr__(self, "scene", SCENES.spelled(self.scene))
+        if self.behaviour is not None:
+            object.__setattr__(self, "behaviour", BEHAVIOURS.spelled(self.behaviour))
 
     def _whole(self, name: str, least: int) -> None:
         value = getattr(self, name)
@@ -121,10 +131,11 @@ class Config:
         """Steps of the standalone model: as many as the client takes in the whole federation, unless named."""
         return self.standalone_steps or self.rounds * self.local_steps
 
-    def toml(self) -> str:
-        """The file that `read` reads back; settings that are None are left out."""
+    def toml(self, without: Sequence[str] = ()) -> str:
+        """The file that `read` reads back, `without` some settings; those that are None are left out."""
         lines = [f"format_version = {FORMAT_VERSION}"]
         plain = [f.name for f in fields(self) if f.name != "options" and getattr(self, f.name) is not None]
+        plain = [name for name in plain if name not in without]
         lines += [f"{name} = {_toml(getattr(self, name))}" for name in plain]
         if self.options:
             lines += ["", "[options]", *(f"{_toml(name)} = {_toml(value)}" for name, value in self.options.items())]

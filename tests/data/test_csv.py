@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedsac.data.catalogue import load
 from fedsac.data.files.csvfile import CHUNK
-from fedsac.data.files.tables import read_table
+from fedsac.data.files.reading import read_table
 from tests.data.made import refused, unhurried
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from fedsac.data.catalogue import load
-from fedsac.data.files.tables import read_table
+from fedsac.data.files.reading import read_table
 from fedsac.errors import FedsacError
 from tests.data.made import refused, unhurried
 

@@ -9,7 +9,7 @@ import pytest
 import fedsac
 from fedsac import Config
 from fedsac.report.page import write
-from fedsac.runs.comparison import compare
+from fedsac.runs.comparing import compare
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,8 @@ import pytest
 
 import fedsac
 from fedsac import Config
-from fedsac.contributions.standalone import Alone, standalone
+from fedsac.contributions.measurement import Measurement
+from fedsac.contributions.standalone import standalone
 from fedsac.runs.setup import prepare
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ def test_fashion_mnist_pow_is_fair_and_pays(real_data):
 def test_cifar10_cla_contributions_are_the_published_ones(real_data):
     configs = [Config(data="cifar10", scene="cla", seed=seed, data_dir=str(real_data)) for seed in range(3)]
     prepared = prepare(configs)
-    measured = standalone([Alone(p.clients, p.initial, 4000, p.validation, p.test) for p in prepared])
+    measured = standalone([Measurement(p.clients, p.initial, 4000, p.validation, p.test, p.metric) for p in prepared])
     mean = np.mean([contributions.test for contributions in measured], axis=0)
     print("contributions:", mean.round(4).tolist())
     assert mean == pytest.approx(PUBLISHED_CLA, abs=0.02)

@@ -11,7 +11,7 @@ from math import ceil, exp, log, sqrt
 
 import torch
 
-from fedsac.compute.training import Samples
+from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
 from fedsac.methods.base import Method, State, Task, Updates
 
@@ -62,7 +62,7 @@ def answer(
     method: Method, given: Task, state: State, round: int, steps: dict[int, list[float]], **told: object
 ) -> State:
     """The state after a round in which the clients named in `steps` train: each adds its step to what it was given."""
-    rewards = method.rewards(given, state)
+    rewards = method.assign(given, state)
     received = rewards.models.expand(len(given.clients), -1)
     held = given.layout.held(rewards.neurons)
     who = tuple(steps)

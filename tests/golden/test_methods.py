@@ -432,7 +432,7 @@ def test_fedsac_and_its_ablation_of_aggregation(method):
     for round, steps in enumerate([*WIDE_STEPS, None]):
         neurons = plain_submodels(plain_importance(model), r)
         sizes.append([len(own) for own in neurons])
-        rewards = method.rewards(given, state)
+        rewards = method.assign(given, state)
         assert numbers(rewards.neurons) == neurons
         assert rewards.reputations == pytest.approx(r)
         same(rewards.models, [model])
@@ -455,12 +455,12 @@ def test_fedsac_without_allocation():
     for seed in range(20):
         given, model = small.task(WIDE, START, seed=seed), START
         states = small.rounds(NoAllocation(), given, WIDE_STEPS)
-        drawn = numbers(NoAllocation().rewards(given, states[0]).neurons)
+        drawn = numbers(NoAllocation().assign(given, states[0]).neurons)
         assert [len(own) for own in drawn] == [1, 2, 4] and set(drawn[0]) < set(drawn[1])
         for steps, state in zip(WIDE_STEPS, states[1:], strict=True):
             model = small.merged([add(model, d) for d in steps], [small.holds(own, WIDE) for own in drawn], model)
             same(state["model"], model)
-            assert numbers(NoAllocation().rewards(given, state).neurons) == drawn  # one order for the whole run
+            assert numbers(NoAllocation().assign(given, state).neurons) == drawn  # one order for the whole run
         orders.add(tuple(map(tuple, drawn)))
     assert len({drawn[0] for drawn in orders}) == 4  # each neuron comes first for some seed
 
@@ -486,7 +486,7 @@ def test_fedrac_prefixes():
     """Before the first round al = .2 (1 - 1/ln 3) = .018: goals of .32 + .867 * .982 * e^-.9 = .666 and of .783."""
     given = small.task(WIDE, RISING, contributions=(0.32, 0.36, 0.5))
     method = FedRAC(beta=5.0, step=1)
-    assert numbers(method.rewards(given, method.start(given)).neurons) == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
+    assert numbers(method.assign(given, method.start(given)).neurons) == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("first", [0, 98, 99, 100, 149])
@@ -497,13 +497,13 @@ def test_fedrac(beta, c, first):
     state, model, trained, t = method.start(given), RISING, [0] * 4, 0
     for round, steps in zip((first, first + 1), WIDE_STEPS, strict=True):
         neurons = plain_fedrac(model, trained, c, beta, t)
-        assert numbers(method.rewards(given, state).neurons) == neurons
+        assert numbers(method.assign(given, state).neurons) == neurons
         model = small.merged([add(model, d) for d in steps], [small.holds(own, WIDE) for own in neurons], model)
         trained = [count + sum(n in own for own in neurons) for n, count in enumerate(trained)]
         state, t = small.answer(method, given, state, round, dict(enumerate(steps))), round + 1
         same(state["model"], model)
         assert state["trained"].tolist() == trained
-    assert numbers(method.rewards(given, state).neurons) == plain_fedrac(model, trained, c, beta, t)
+    assert numbers(method.assign(given, state).neurons) == plain_fedrac(model, trained, c, beta, t)
 
 
 @pytest.mark.parametrize("t", [1, 20, 100, 101, 150])
@@ -530,4 +530,4 @@ def test_fedrac_goes_in_steps_of_eight():
     given = small.task((2, 20, 2), start, contributions=(0.3, 0.45, 0.5))
     method = FedRAC()
     # Goals of .3 (which no prefix is bad enough for: the shortest is given) and .47, and everything for the best.
-    assert method.rewards(given, method.start(given)).neurons.sum(1).tolist() == [8, 16, 20]
+    assert method.assign(given, method.start(given)).neurons.sum(1).tolist() == [8, 16, 20]

@@ -91,7 +91,7 @@ def test_presets_contradict_where_the_paper_does():
 
 
 def test_initial_weights_are_torchs_default_distribution():
-    from fedsac.models.network import initial
+    from fedsac.models.mlp import initial
 
     layout = Layout((400, 300, 5))
     (weight, bias), _ = layout.views(initial(layout, seed=3, dtype=torch.float64))

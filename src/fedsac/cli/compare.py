@@ -9,8 +9,7 @@ from typing import Any
 
 from fedsac.cli.run import RUNS, add_settings, configured, only_resume, reported
 from fedsac.config import Config
-from fedsac.errors import FedsacError
-from fedsac.runs.loop import Watcher
+from fedsac.runs.watcher import RunInfo, Watcher
 
 EVAL_EVERY = 10
 SHOWN = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "max", "mean", "min", "gain", "losers", "global", "megabytes")
@@ -38,7 +37,7 @@ def add(commands: Any) -> None:
 
 def do(chosen: argparse.Namespace) -> None:
     from fedsac.cli.screen import Screen
-    from fedsac.runs.comparison import compare, methods_named, resume_compare
+    from fedsac.runs.comparing import compare, methods_named, resume_compare
 
     screen = Together(Screen(sys.stderr))
     folder = chosen.resume
@@ -60,6 +59,7 @@ def do(chosen: argparse.Namespace) -> None:
             print(f"fedsac: interrupted; go on with: fedsac compare --resume {folder}", file=sys.stderr)
             raise SystemExit(130) from None
         raise
+    _draw(table, folder)
     page = reported(folder)
     show(table, chosen.show)
     files = ["results.csv", "results.json", "fairness-accuracy.svg", *([] if page is None else [page.name])]
@@ -77,10 +77,10 @@ class Together(Watcher):
         self.screen.alone(step, steps)
         self._start = time.monotonic()
 
-    def round(self, record: dict[str, Any], rounds: int) -> None:
+    def round(self, run: RunInfo, record: dict[str, Any]) -> None:
         self._start = self._start or time.monotonic()
         self._done += 1
-        total = self.runs * rounds
+        total = self.runs * run.config.rounds
         # Once every run has had an evaluation, a round's cost is known.
         if self.runs and not self._said and self._done >= self.runs * max(3, self.every):
             self._said = True
@@ -130,19 +130,28 @@ def show(table: list[Any], label: str) -> None:
 
 
 def show_methods(chosen: argparse.Namespace) -> None:
-    from fedsac.methods import METHODS
+    from fedsac.doors import METHODS
 
     if chosen.name is None:
-        for name, entry in METHODS.items():
+        for name, entry in METHODS.entries.items():
             print(f"{name:22} {entry.what} ({entry.citation})")
         return
-    if chosen.name not in METHODS:
-        raise FedsacError(f"no method {chosen.name!r}; there are {', '.join(METHODS)}")
-    maker: Any = METHODS[chosen.name].make
-    module = sys.modules[maker.__module__]
-    print(module.__doc__)
-    for option in fields(maker):
+    from fedsac.methods import found
+
+    kind: Any = found(chosen.name)
+    print(sys.modules[kind.__module__].__doc__)
+    for option in fields(kind):
         print(f"  --set {option.name}={option.default}")
+
+
+def _draw(table: list[Any], folder: Path) -> None:
+    """The picture beside the table: fairness against accuracy."""
+    from fedsac.atomic import write_atomic
+    from fedsac.report.comparison import fairness_accuracy
+    from fedsac.report.drawing import svg
+    from fedsac.runs.comparison import about
+
+    write_atomic(folder / "fairness-accuracy.svg", svg(fairness_accuracy(table, about(folder))).encode())
 
 
 def _fresh(config: Config) -> Path:

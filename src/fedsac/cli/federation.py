@@ -89,8 +89,8 @@ def do_site(chosen: argparse.Namespace) -> None:
 def do_run(chosen: argparse.Namespace) -> None:
     _needs_flower()
     from fedsac.federation.data import coordinator_split
-    from fedsac.federation.folder import IN, Federation
-    from fedsac.federation.processes import FAILED, LOOPBACK, REQUESTED, listens
+    from fedsac.federation.folder import FAILED, IN, REQUESTED, Federation
+    from fedsac.federation.processes import LOOPBACK, listens
     from fedsac.federation.watch import OVER, follow, shown, status
 
     federation = Federation.load(chosen.folder)

@@ -65,7 +65,7 @@ def _inputs(model: Any, chosen: argparse.Namespace) -> tuple[np.ndarray, list[st
     """Features in the model's order and labels, from a file or from the test set of a data set named."""
     path = Path(chosen.data)
     if path.is_file():
-        from fedsac.data.files.tables import read_table
+        from fedsac.data.files.reading import read_table
 
         table = read_table(path, chosen.label, require_label=False)
         x = table.x
@@ -90,7 +90,7 @@ def _not_over(out: Path, *inputs: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    from fedsac.runs.folder import write_atomic
+    from fedsac.atomic import write_atomic
 
     if path.exists() and not (path.is_file() and not path.is_symlink()):
         raise FedsacError(f"{path} is not a plain file; name another")

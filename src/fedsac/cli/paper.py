@@ -105,15 +105,16 @@ def _theorems(targets: Sequence[str], quick: bool, out: Path | None) -> str | No
     """Try the theorems, keep the account beside the results, and give what a terminal shows of it."""
     if "theorems" not in targets:
         return None
+    from fedsac.atomic import write_atomic
     from fedsac.cli.screen import Screen
+    from fedsac.paper import theorems_page
     from fedsac.paper.theorems import study
-    from fedsac.runs.folder import write_atomic
 
     found = study(quick=quick, note=Screen(sys.stderr).note)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomic(out / THEOREMS, found.markdown().encode())
-    return found.text()
+        write_atomic(out / THEOREMS, theorems_page.markdown(found).encode())
+    return theorems_page.text(found)
 
 
 def _show(targets: Sequence[str], results: Any, theorems: str | None) -> None:

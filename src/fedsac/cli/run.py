@@ -66,7 +66,7 @@ def add_settings(command: Any, without: tuple[str, ...] = ()) -> None:
 
 def do(chosen: argparse.Namespace) -> None:
     from fedsac.cli.screen import Screen
-    from fedsac.runs.loop import resume, run
+    from fedsac.runs.start import resume, run
 
     if chosen.engine != "local":
         _simulate(chosen)

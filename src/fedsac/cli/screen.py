@@ -6,7 +6,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fedsac.runs.loop import Watcher
+from fedsac.runs.watcher import RunInfo, Watcher
 
 LINES = 10  # about as many progress lines for a phase, where there is no terminal to redraw
 PATIENCE = 20.0  # seconds without a line at most, whatever the phase's length
@@ -43,12 +43,12 @@ class Screen(Watcher):
     def alone(self, step: int, steps: int) -> None:
         self._show("standing alone (steps)", step, steps, "")
 
-    def round(self, record: dict[str, Any], rounds: int) -> None:
+    def round(self, run: RunInfo, record: dict[str, Any]) -> None:
         tail = ""
         if record["rewards"] is not None:
             gamma = "   -" if record["gamma"] is None else f"{record['gamma']:6.2f}"
             tail = f"gamma {gamma}  best reward {record['accuracy']['max']:.3f}  inside BCF {record['bcf']:.0%}"
-        self._show("together (rounds)", record["round"], rounds, tail)
+        self._show("together (rounds)", record["round"], run.config.rounds, tail)
 
     def advance(self, what: str, done: int, total: int) -> None:
         """Any other piece of work."""

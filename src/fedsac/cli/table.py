@@ -6,7 +6,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from fedsac.runs.result import LABELS, Result
+from fedsac.runs.labels import LABELS
+from fedsac.runs.result import Result
 
 MOST_CLIENTS = 60  # lines of the table: beyond them, the page and the folder have everybody
 EXPLAINED = {

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsac.compute.samples import Samples
 from fedsac.compute.tally import tally
-from fedsac.compute.training import Layers, Samples
+from fedsac.compute.training import Layers
 from fedsac.core.metrics import Metric, accuracy
 from fedsac.core.transfer import moved
 from fedsac.core.units import Layout

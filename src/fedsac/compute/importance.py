@@ -156,17 +156,6 @@ def _rises_dense(a: Tensor, weight: Tensor, below: Tensor, tail: Layers, y: Tens
     return total
 
 
-def shares(values: Tensor) -> Tensor:
-    """Importance as percentages (Eq. 4), negative values counted as 0; equal shares when nothing is positive.
-
-    >>> shares(torch.tensor([.02, .1, .05, -.01, .04], dtype=torch.float64)).round(decimals=4).tolist()
-    [9.5238, 47.619, 23.8095, 0.0, 19.0476]
-    """
-    positive = values.double().clamp_min(0)
-    total = positive.sum()
-    return torch.where(total <= 0, 100 / len(positive), positive / total * 100)
-
-
 def _padded(network: Network) -> list[tuple[Tensor, Tensor]]:
     """The layers, the last one widened to a multiple of 16 classes that never win.
 

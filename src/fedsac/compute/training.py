@@ -6,51 +6,19 @@ derived by hand: with the learning rate folded into the error at the output, eve
 product `W += activations.T @ delta`, and no graph is built.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fedsac.compute.cuda import precision
+from fedsac.compute.samples import Batches, Samples
 from fedsac.core.units import Layout
 
 WORK_BYTES = 1 << 30  # of models in work at a time, on a CPU
 CACHE_BYTES = 12 << 20  # of models and activations in work at a time, which a CPU's cache holds
 FEW = 10  # members at the least, where there are so many: fewer at a time were no faster
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Inputs and labels as they are stored, and each member's way of normalising them.
-
-    `x` [n, features] may be uint8; a member sees `x * scale + shift`. `scale` and `shift` are [S, features], or
-    [1, features] where all members share them.
-    """
-
-    x: Tensor
-    y: Tensor
-    scale: Tensor
-    shift: Tensor
-
-
-@dataclass(frozen=True)
-class Batches:
-    """Which samples each member takes at each step.
-
-    `rows` [steps, S, batch] point into the pool; `weight` [steps, S, batch] is 1/(samples in the batch) where there is
-    a sample and 0 where there is none, so that members may have short batches, or fewer steps than others. Who has
-    fewer steps stands further back: `at_work` is how many, from the first on, have a batch at each step (None: all).
-    """
-
-    rows: Tensor
-    weight: Tensor
-    at_work: tuple[int, ...] | None = None
-
-    def part(self, start: int, end: int) -> "Batches":
-        """Of some members."""
-        at_work = None if self.at_work is None else tuple(min(max(n - start, 0), end - start) for n in self.at_work)
-        return Batches(self.rows[:, start:end], self.weight[:, start:end], at_work)
 
 
 @torch.no_grad()

@@ -2,13 +2,13 @@
 
 import torch
 
-from fedsac.compute.training import Samples
+from fedsac.compute.samples import Samples
 from fedsac.contributions.fedavg_rounds import fedavg
-from fedsac.contributions.standalone import Alone
+from fedsac.contributions.measurement import Measurement
 from fedsac.methods.shared.gradients import cosines
 
 
-def measure(run: Alone, on: Samples) -> tuple[float, ...]:
+def measure(run: Measurement, on: Samples) -> tuple[float, ...]:
     """The mean over FedAvg's rounds of cos(D_i, D), D_i = trained - received and D = sum_i n_i D_i / n.
 
     No samples are looked at; a round that a client did not come out of as numbers counts as 0 for it.

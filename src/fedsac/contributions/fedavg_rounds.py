@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedsac.clients.training import Clients, Job, Trained, train
-from fedsac.contributions.standalone import Alone
+from fedsac.clients.population import Clients
+from fedsac.clients.training import Job, Trained, train
+from fedsac.contributions.measurement import Measurement
 
 ROUNDS = 10  # enough for clients to show what they bring; far fewer than a run has, because measures repeat them
 
@@ -31,12 +32,12 @@ class Round:
         return (self.samples / self.samples.sum()).to(self.trained) @ self.trained
 
 
-def rounds(run: Alone) -> int:
+def rounds(run: Measurement) -> int:
     """`ROUNDS`, or fewer where standing alone takes fewer steps than they would."""
     return min(ROUNDS, -(-run.steps // run.clients.local_steps))
 
 
-def fedavg(federations: Sequence[Clients], run: Alone) -> Iterator[list[Round]]:
+def fedavg(federations: Sequence[Clients], run: Measurement) -> Iterator[list[Round]]:
     """Train several federations side by side, each for itself, from the run's initial weights; round by round.
 
     A client draws the same batches in every federation that it is in.

@@ -4,26 +4,29 @@ from dataclasses import replace
 
 import torch
 
-from fedsac.clients.training import Clients
-from fedsac.compute import evaluation, training
+from fedsac.clients.population import Clients
+from fedsac.compute import evaluation
+from fedsac.compute.samples import Samples
 from fedsac.contributions.fedavg_rounds import fedavg
-from fedsac.contributions.standalone import Alone
+from fedsac.contributions.measurement import Measurement
 
-MEMBERS = 128  # models in one stack: all that ten clients need at once, and no more memory than that for a hundred
+MODELS_AT_ONCE = (
+    128  # models in one stack: all that ten clients need at once, and no more memory than that for a hundred
+)
 
 
-def measure(run: Alone, on: training.Samples) -> tuple[float, ...]:
-    """acc(N) - acc(N without i), the accuracies of FedAvg's models after the same number of rounds."""
+def measure(run: Measurement, on: Samples) -> tuple[float, ...]:
+    """score(N) - score(N without i), the scores of FedAvg's models after the same number of rounds."""
     everyone = run.clients
     federations = [everyone, *(_without(everyone, i) for i in range(len(everyone.names)))]
-    at_once = max(1, MEMBERS // len(everyone.names))
-    accuracy: list[float] = []
+    at_once = max(1, MODELS_AT_ONCE // len(everyone.names))
+    scores: list[float] = []
     for start in range(0, len(federations), at_once):
         for played in fedavg(federations[start : start + at_once], run):
             last = played
         models = torch.stack([each.after for each in last])
-        accuracy += evaluation.evaluate(everyone.layout, models, None, on)[0].tolist()
-    return tuple(accuracy[0] - without for without in accuracy[1:])
+        scores += evaluation.evaluate(everyone.layout, models, None, on, metric=run.metric)[0].tolist()
+    return tuple(scores[0] - without for without in scores[1:])
 
 
 def _without(clients: Clients, i: int) -> Clients:

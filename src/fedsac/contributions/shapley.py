@@ -1,6 +1,6 @@
 """GTG-Shapley (Liu et al., ACM TIST 2022): Shapley values from the updates of FedAvg's rounds, nothing trained again.
 
-    U_t(S) = accuracy of sum_S n_i theta_i / sum_S n_i, the round's models; U_t() = accuracy of the model before it
+    U_t(S) = score of sum_S n_i theta_i / sum_S n_i, the round's models; U_t() = score of the model before it
     phi_i  = sum_t mean over orders of U_t(those before i, and i) - U_t(those before i)
 
 A round whose whole gain is below `SKIP` counts for nobody. With up to `EXACT` clients all coalitions are evaluated;
@@ -13,13 +13,13 @@ from math import comb
 
 import numpy as np
 
-from fedsac.compute.training import Samples
+from fedsac.compute.samples import Samples
 from fedsac.contributions.coalitions import Coalitions
 from fedsac.contributions.fedavg_rounds import fedavg
-from fedsac.contributions.standalone import Alone
+from fedsac.contributions.measurement import Measurement
 from fedsac.rng import stream
 
-SKIP = TRUNCATE = 1e-3  # of accuracy: the values in the authors' code
+SKIP = TRUNCATE = 1e-3  # of the score: the values in the authors' code
 EXACT = 6  # clients: 64 coalitions, fewer than the orders would visit
 ORDERS = 100  # at least: then up to a whole number for each client to be first in
 
@@ -27,12 +27,12 @@ Utility = Callable[[np.ndarray], np.ndarray]
 """The worth of each coalition, from boolean [S, n] to float64 [S]."""
 
 
-def measure(run: Alone, on: Samples) -> tuple[float, ...]:
-    """Each client's Shapley value, summed over FedAvg's rounds; the utility is accuracy `on` these samples."""
+def measure(run: Measurement, on: Samples) -> tuple[float, ...]:
+    """Each client's Shapley value, summed over FedAvg's rounds; the utility is the score `on` these samples."""
     values = np.zeros(len(run.clients.names))
     for (played,) in fedavg([run.clients], run):
         n = len(played.clients)
-        utility = Coalitions(run.clients.layout, played, on)
+        utility = Coalitions(run.clients.layout, played, on, run.metric)
         nobody, everybody = utility(np.array([[False] * n, [True] * n]))
         if abs(everybody - nobody) < SKIP:
             continue

@@ -5,11 +5,21 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedsac.compute.importance import shares
 from fedsac.core.transfer import moved
 from fedsac.errors import FedsacError
 
 TOLERANCE = 1e-3  # of 100: so that shares that add up to r_i but for rounding count as r_i
+
+
+def shares(values: Tensor) -> Tensor:
+    """Importance as percentages (Eq. 4), negative values counted as 0; equal shares when nothing is positive.
+
+    >>> shares(torch.tensor([.02, .1, .05, -.01, .04], dtype=torch.float64)).round(decimals=4).tolist()
+    [9.5238, 47.619, 23.8095, 0.0, 19.0476]
+    """
+    positive = values.double().clamp_min(0)
+    total = positive.sum()
+    return torch.where(total <= 0, 100 / len(positive), positive / total * 100)
 
 
 def reputation(contributions: Sequence[float] | Tensor, beta: float) -> Tensor:

@@ -32,6 +32,16 @@ class Layout:
         return sum(fan_in * fan_out + fan_out for fan_in, fan_out in pairwise(self.sizes))
 
     @property
+    def hidden(self) -> tuple[int, ...]:
+        """Neurons of each hidden layer."""
+        return self.sizes[1:-1]
+
+    @cached_property
+    def tensor_sizes(self) -> tuple[int, ...]:
+        """Entries of each weight and each bias, in the order in which they lie in the vector."""
+        return tuple(n for i, o in pairwise(self.sizes) for n in (i * o, o))
+
+    @property
     def neurons(self) -> int:
         """Hidden neurons: the ones that can be earned."""
         return sum(self.sizes[1:-1])

@@ -8,17 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from fedsac.data.dataset import DataSet
+from fedsac.data.files.functions import read_function
 from fedsac.data.files.labels import class_names, encode
 from fedsac.data.files.npzfile import npz_names, read_npz
+from fedsac.data.files.reading import read_table
 from fedsac.data.files.silos import load_silos
-from fedsac.data.files.tables import SUFFIXES, Table, aligned, read_table
+from fedsac.data.files.tables import SUFFIXES, Table, aligned
 from fedsac.data.published.fetch import obtain
 from fedsac.data.published.registry import DIGITS, PUBLISHED, TEN, Published, find
+from fedsac.doors import DATA
 from fedsac.errors import FedsacError
 
 __all__ = ["DataSet", "Listed", "check", "fetch", "listing", "load"]
-
-NAMES = (DIGITS, *PUBLISHED)
 
 
 @dataclass(frozen=True)
@@ -31,23 +32,30 @@ class Listed:
 
 
 def load(name: str, data_dir: Path | None = None, *, label: str = "label", quiet: bool = True) -> DataSet:
-    """Load a set by name (downloaded if it is nowhere), a data file, or a folder of silos."""
-    if name == DIGITS:
-        return _digits()
-    if name in PUBLISHED:
-        return _published(PUBLISHED[name], data_dir, quiet)
+    """Load a set by name (downloaded if it is nowhere), a data file, a folder of silos, or from module:function."""
+    if name in DATA.entries:
+        found: DataSet = DATA.resolve(name)(data_dir, quiet)
+        return found
     path = Path(name)
     if path.is_dir():
         return load_silos(path, label)
     if path.is_file():
-        return _own_file(path, label)
+        return _own(path.stem, str(path), read_table(path, label, require_label=True), _own_test(path))
+    if is_function(name):
+        return _own(name.replace(":", "."), name, *read_function(DATA, name))
     raise _unknown(name)
+
+
+def is_function(name: str) -> bool:
+    """Does this text name a function of one's own (module:function), and no file or set?"""
+    module, colon, function = name.partition(":")
+    return bool(colon) and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def listing(data_dir: Path | None = None) -> list[Listed]:
     """The sets that can be named and where each one lies; looks for the files, reads none."""
-    digits = Listed(DIGITS, "1,797 images 8x8 of digits, 10 classes (embedded)", _digits_folder())
-    return [digits, *(Listed(s.name, s.what, find(s, data_dir).folder) for s in PUBLISHED.values())]
+    places = {DIGITS: _digits_folder()} | {s.name: find(s, data_dir).folder for s in PUBLISHED.values()}
+    return [Listed(name, entry.what, places.get(name)) for name, entry in DATA.entries.items()]
 
 
 def fetch(name: str, data_dir: Path | None = None, quiet: bool = True) -> Path:
@@ -73,12 +81,29 @@ def check(name: str, data_dir: Path | None = None, label: str = "label") -> str:
     return f"{data.name}: {', '.join(parts)}"
 
 
-def _digits() -> DataSet:
+def digits(data_dir: Path | None, quiet: bool) -> DataSet:
+    """The digits that come with scikit-learn."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     x = bunch.data.astype(np.uint8)
     return DataSet(DIGITS, x, bunch.target.astype(np.int64), TEN, channel=np.zeros(x.shape[1], np.int64), top=16.0)
+
+
+def fashion_mnist(data_dir: Path | None, quiet: bool) -> DataSet:
+    return _published(PUBLISHED["fashion-mnist"], data_dir, quiet)
+
+
+def cifar10(data_dir: Path | None, quiet: bool) -> DataSet:
+    return _published(PUBLISHED["cifar10"], data_dir, quiet)
+
+
+def svhn(data_dir: Path | None, quiet: bool) -> DataSet:
+    return _published(PUBLISHED["svhn"], data_dir, quiet)
+
+
+def mnist(data_dir: Path | None, quiet: bool) -> DataSet:
+    return _published(PUBLISHED["mnist"], data_dir, quiet)
 
 
 def _digits_folder() -> Path:
@@ -105,30 +130,28 @@ def _published(wanted: Published, data_dir: Path | None, quiet: bool) -> DataSet
     )
 
 
-def _own_file(path: Path, label: str) -> DataSet:
-    table = read_table(path, label, require_label=True)
+def _own(name: str, where: str, table: Table, test: Table | None) -> DataSet:
+    """A data set from one table, and perhaps a table of test samples."""
     assert table.labels is not None
-    classes = class_names(table.labels, str(path))
-    y = encode(table.labels, classes, str(path))
-    test = _own_test(path, table)
-    y_test = None
-    if test is not None and test.labels is not None:
-        y_test = encode(test.labels, classes, f"{path}: y_test")
-    x_test = None if test is None else test.x
-    return DataSet(path.stem, table.x, y, classes, table.channel, table.top, x_test, y_test, features=table.features)
+    classes = class_names(table.labels, where)
+    y = encode(table.labels, classes, where)
+    x_test = y_test = None
+    if test is not None:
+        test = aligned(test, f"{where}: x_test", table, "x")
+        x_test, y_test = test.x, encode(test.labels or [], classes, f"{where}: y_test")
+    return DataSet(name, table.x, y, classes, table.channel, table.top, x_test, y_test, features=table.features)
 
 
-def _own_test(path: Path, table: Table) -> Table | None:
+def _own_test(path: Path) -> Table | None:
     if path.suffix.lower() != ".npz" or not npz_names(path) & {"x_test", "y_test"}:
         return None
-    test = read_npz(path, require_label=True, part="_test")
-    return aligned(test, f"{path}: x_test", table, "x")
+    return read_npz(path, require_label=True, part="_test")
 
 
 def _unknown(name: str) -> FedsacError:
-    near = get_close_matches(name.lower(), NAMES, n=1)
+    near = get_close_matches(name.lower(), DATA.entries, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     return FedsacError(
-        f"{name!r} is neither a data set nor a file or folder here{hint}; name one of {', '.join(NAMES)}, "
-        f"or give a path to a {', '.join(SUFFIXES)} file or to a folder of silos"
+        f"{name!r} is neither a data set nor a file or folder here{hint}; name one of {DATA.names()}, "
+        f"or give a path to a {', '.join(SUFFIXES)} file or to a folder of silos, or module:function"
     )

@@ -1,68 +1,110 @@
 """The scenes: how training samples are dealt out to clients.
 
-A scene is `pow`, `cla`, `dir:ALPHA`, `dir-class:ALPHA` or `iid`. Each function takes the labels of the samples there
-are and gives back, for each client, the positions of its samples in them.
+A scene is `pow`, `cla`, `dir:ALPHA`, `dir-class:ALPHA`, `iid`, or one of your own: a function that takes a `Deal` and
+gives back, for each client, the positions of its samples (docs/extending.md).
 """
 
-import numpy as np
-from scipy.stats import powerlaw
+from collections.abc import Callable
+from dataclasses import dataclass
 
+import numpy as np
+
+from fedsac.doors import SCENES
 from fedsac.errors import FedsacError
 
 POWER = 1.65911332899  # the exponent that this line of papers draws POW sizes with (CGSV's code)
-NAMES = "pow, cla, dir:ALPHA, dir-class:ALPHA, iid"
 
 
-def parse(scene: str) -> tuple[str, float | None]:
-    """Name and parameter of a scene.
+@dataclass(frozen=True)
+class Deal:
+    """What a scene is given: the labels of the samples there are, and how they are to be dealt out.
 
-    >>> parse("dir:0.5")
-    ('dir', 0.5)
+    `samples_per_client` is what was asked for, None where nothing was; `default_samples` what a scene that needs such a
+    number takes then. `parameter` is the text behind the scene's name, as in `dir:1.0`.
     """
-    name, colon, value = scene.partition(":")
-    if name in ("pow", "cla", "iid") and not colon:
-        return name, None
-    if name in ("dir", "dir-class"):
-        try:
-            alpha = float(value)
-        except ValueError:
-            alpha = np.nan
-        if 0 < alpha < np.inf:
-            return name, alpha
-        raise FedsacError(f"scene {scene!r}: {name} needs a number above 0, as in {name}:1.0")
-    raise FedsacError(f"no scene {scene!r}; there are {NAMES}")
 
+    scene: str
+    labels: np.ndarray
+    classes: int
+    clients: int
+    samples_per_client: int | None
+    default_samples: int
+    rng: np.random.Generator
+    parameter: str | None = None
 
-def deal(
-    scene: str, labels: np.ndarray, classes: int, clients: int, each: int | None, rng: np.random.Generator
-) -> list[np.ndarray]:
-    """Positions in `labels` for each client; `each` is the number of samples per client (a mean, in `pow`).
-
-    `pow` and `cla` need `each`; `dir`, `dir-class` and `iid` deal out everything where it is None.
-    """
-    name, alpha = parse(scene)
-    if name == "cla":
-        assert each is not None
-        return class_imbalance(labels, classes, clients, each, rng)
-    order = rng.permutation(len(labels))
-    if each is not None:
-        if each * clients > len(labels):
+    def each(self) -> int:
+        """Samples per client (a mean, in POW) of a scene that needs such a number."""
+        each = self.default_samples if self.samples_per_client is None else self.samples_per_client
+        if each == 0:
             raise FedsacError(
-                f"scene {scene} with {clients} clients of {each} samples needs {each * clients} samples, and the "
-                f"data leaves {len(labels)} for the clients; lower --samples-per-client (at most "
-                f"{len(labels) // clients}) or --clients"
+                f"scene {self.scene}: {len(self.labels)} samples cannot serve {self.clients} clients; lower --clients"
             )
-        order = order[: each * clients]
-    if len(order) < clients:
-        raise FedsacError(f"scene {scene}: {len(order)} samples cannot serve {clients} clients; lower --clients")
-    if name == "pow":
-        assert each is not None
-        return _cut(order, power_sizes(clients, each * clients))
-    if name == "iid":
-        return [np.sort(part) for part in np.array_split(order, clients)]
-    assert alpha is not None
-    shares = dirichlet if name == "dir" else dirichlet_by_class
-    return _cut_by_class(order, labels, shares(labels[order], classes, clients, alpha, rng))
+        return each
+
+    def shuffled(self, each: int | None) -> np.ndarray:
+        """Positions of all samples in random order, or of as many as `each` client's number asks for."""
+        order = self.rng.permutation(len(self.labels))
+        if each is not None:
+            if each * self.clients > len(order):
+                raise FedsacError(
+                    f"scene {self.scene} with {self.clients} clients of {each} samples needs {each * self.clients} "
+                    f"samples, and the data leaves {len(order)} for the clients; lower --samples-per-client (at most "
+                    f"{len(order) // self.clients}) or --clients"
+                )
+            order = order[: each * self.clients]
+        if len(order) < self.clients:
+            raise FedsacError(
+                f"scene {self.scene}: {len(order)} samples cannot serve {self.clients} clients; lower --clients"
+            )
+        return order
+
+
+Scene = Callable[[Deal], list[np.ndarray]]
+"""For each client, the positions of its samples in `deal.labels`."""
+
+
+def counted_in_classes(scene: Scene) -> Scene:
+    """Marks a scene whose clients differ in classes, not in samples: where a method weighs clients by their size, the
+    number of their classes counts."""
+    scene.size_is_classes = True  # type: ignore[attr-defined]
+    return scene
+
+
+def deal(given: Deal) -> list[np.ndarray]:
+    """Deal samples out as the scene says, and look whether it did."""
+    parts = [np.asarray(part) for part in SCENES.resolve(given.scene)(given)]
+    if len(parts) != given.clients or any(part.ndim != 1 or not len(part) for part in parts):
+        raise FedsacError(f"scene {given.scene} must give each of {given.clients} clients at least one sample")
+    if any(part.dtype.kind not in "iu" or part.min() < 0 or part.max() >= len(given.labels) for part in parts):
+        raise FedsacError(f"scene {given.scene} must give positions from 0 to {len(given.labels) - 1}")
+    return parts
+
+
+def power_law(given: Deal) -> list[np.ndarray]:
+    """POW: sizes along a power law."""
+    each = given.each()
+    return _cut(given.shuffled(each), power_sizes(given.clients, each * given.clients))
+
+
+def iid(given: Deal) -> list[np.ndarray]:
+    """Equal shares at random."""
+    return [np.sort(part) for part in np.array_split(given.shuffled(given.samples_per_client), given.clients)]
+
+
+def dirichlet(given: Deal) -> list[np.ndarray]:
+    """DIR: clients of near-equal size whose class shares are drawn from Dir(alpha * p)."""
+    return _by_shares(given, dirichlet_shares)
+
+
+def dirichlet_by_class(given: Deal) -> list[np.ndarray]:
+    """DIR-class: each class is spread over the clients by Dir(alpha); clients differ in size."""
+    return _by_shares(given, dirichlet_shares_by_class)
+
+
+def _by_shares(given: Deal, shares: Callable[..., np.ndarray]) -> list[np.ndarray]:
+    order, alpha = given.shuffled(given.samples_per_client), float(given.parameter or "")
+    found = shares(given.labels[order], given.classes, given.clients, alpha, given.rng)
+    return _cut_by_class(order, given.labels, found)
 
 
 def power_sizes(clients: int, total: int) -> list[int]:
@@ -71,8 +113,9 @@ def power_sizes(clients: int, total: int) -> list[int]:
     >>> power_sizes(10, 20000)
     [236, 628, 1020, 1412, 1804, 2197, 2589, 2981, 3373, 3760]
     """
-    law = powerlaw(POWER)
-    b = np.linspace(law.ppf(0.01), law.ppf(0.99), clients)
+    # Quantiles of the law with density a x^(a-1) on [0, 1].
+    low, high = (np.power(quantile, 1 / POWER) for quantile in (0.01, 0.99))
+    b = np.linspace(low, high, clients)
     sizes = np.ceil(b / b.sum() * total).astype(int).tolist()[:-1]
     last = total - sum(sizes)
     if last < 1:
@@ -89,11 +132,11 @@ def class_counts(clients: int, classes: int) -> list[int]:
     return [int(k) for k in np.linspace(1, classes, clients)]
 
 
-def class_imbalance(
-    labels: np.ndarray, classes: int, clients: int, each: int, rng: np.random.Generator
-) -> list[np.ndarray]:
-    """CLA: client i holds classes 0..k_i-1, `each` samples in all. Clients may share samples; within a client one is
-    drawn twice only where a class runs short."""
+@counted_in_classes
+def class_imbalance(given: Deal) -> list[np.ndarray]:
+    """CLA: client i holds classes 0..k_i-1, equally many samples in all. Clients may share samples; within a client one
+    is drawn twice only where a class runs short."""
+    labels, classes, clients, each, rng = given.labels, given.classes, given.clients, given.each(), given.rng
     of_class = [np.flatnonzero(labels == k) for k in range(classes)]
     parts = []
     for k in class_counts(clients, classes):
@@ -112,7 +155,9 @@ def class_imbalance(
     return parts
 
 
-def dirichlet(labels: np.ndarray, classes: int, clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
+def dirichlet_shares(
+    labels: np.ndarray, classes: int, clients: int, alpha: float, rng: np.random.Generator
+) -> np.ndarray:
     """DIR: class shares [clients, classes] of clients of near-equal size, each drawn from Dir(alpha * p).
 
     p are the class frequencies of the data. One client at a time is redrawn, where that brings the mean share nearer
@@ -140,7 +185,7 @@ def dirichlet(labels: np.ndarray, classes: int, clients: int, alpha: float, rng:
     return shares
 
 
-def dirichlet_by_class(
+def dirichlet_shares_by_class(
     labels: np.ndarray, classes: int, clients: int, alpha: float, rng: np.random.Generator
 ) -> np.ndarray:
     """DIR-class: each class is spread over the clients by Dir(alpha); clients differ in size. [clients, classes]."""

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedsac.data.catalogue import DataSet
-from fedsac.data.scenes import deal
+from fedsac.data.dataset import DataSet
+from fedsac.data.scenes import Deal, deal
+from fedsac.doors import SCENES
 from fedsac.errors import FedsacError
 from fedsac.rng import stream
 
@@ -75,13 +76,18 @@ def _deal(
     validation, rest = stratified(data.y, rest, VALIDATION_SHARE, stream(seed, "validation set"))
     if not len(validation) or not len(y_test):
         raise FedsacError(f"{data.name}: {len(data.y)} samples are too few to set a validation and a test set aside")
-    each = samples_per_client
-    if each is None and scene in ("pow", "cla"):
+    given = Deal(
+        scene=scene,
+        labels=data.y[rest],
+        classes=len(data.classes),
+        clients=clients,
+        samples_per_client=samples_per_client,
         # The paper's number on the paper's data; elsewhere as many as the data can fill.
-        each = PAPER_SAMPLES if data.paper else min(PAPER_SAMPLES, len(rest) // clients)
-        if each == 0:
-            raise FedsacError(f"scene {scene}: {len(rest)} samples cannot serve {clients} clients; lower --clients")
-    parts = deal(scene, data.y[rest], len(data.classes), clients, each, stream(seed, "scene", scene))
+        default_samples=PAPER_SAMPLES if data.paper else min(PAPER_SAMPLES, len(rest) // clients),
+        rng=stream(seed, "scene", scene),
+        parameter=SCENES.parse(scene)[1],
+    )
+    parts = deal(given)
     return tuple(rest[part] for part in parts), validation, x_test, y_test
 
 

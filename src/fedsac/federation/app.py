@@ -16,15 +16,14 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
 from fedsac.federation.coordinator import Coordinator
-from fedsac.federation.folder import Federation
+from fedsac.federation.folder import FAILED, REQUESTED, Federation
 from fedsac.federation.introductions import WHO, Introductions, introduce
 from fedsac.federation.link import GridLink, packed_reply, read_order
-from fedsac.federation.processes import FAILED, REQUESTED
 from fedsac.federation.simulation import SIMULATED
 from fedsac.federation.site import Site
-from fedsac.runs.folder import write_atomic
 
 FOLDER, SITE = "FEDSAC_FEDERATION", "FEDSAC_SITE"
 PATIENCE = 300  # seconds for an earlier coordinator to end

@@ -33,8 +33,8 @@ class Answered:
     payload: int
 
 
-class Desk:
-    """Where orders go out and replies come in. `refused` counts refusals in a row of sites that are no members yet."""
+class Requests:
+    """Orders to sites and their checked replies. `refused` counts refusals in a row of sites not yet members."""
 
     def __init__(
         self,

@@ -1,21 +1,22 @@
 """What a party brings: its table, from a file or a function of its own, and how tables of several parties agree."""
 
-import importlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedsac.data.catalogue import is_function
 from fedsac.data.dataset import DataSet
-from fedsac.data.files.labels import class_names, encode, label_texts
-from fedsac.data.files.npzfile import samples
-from fedsac.data.files.tables import SUFFIXES, Table, aligned, read_table
+from fedsac.data.files.functions import read_function
+from fedsac.data.files.labels import class_names, encode
+from fedsac.data.files.reading import read_table
+from fedsac.data.files.tables import SUFFIXES, Table, aligned
 from fedsac.data.messages import some
 from fedsac.data.split import Split, split
+from fedsac.doors import DATA
 from fedsac.errors import FedsacError
 from fedsac.federation.folder import Federation
-from fedsac.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -48,24 +49,9 @@ def read_data(named: str, folder: Path, label: str) -> Table:
     """A table from a file (relative to `folder`) or from module:function, which returns samples x and labels y."""
     if Path(named).suffix.lower() in SUFFIXES:
         return read_table(folder / named, label, require_label=True)
-    x, y = loaded(named, "data")()
-    x = np.asarray(x)
-    rows, channel = samples(x, f"{named}: x")
-    labels = label_texts(np.asarray(y), f"{named}: y")
-    if len(labels) != len(rows):
-        raise FedsacError(f"{named}: {len(labels)} labels for {len(rows)} samples")
-    return Table(rows, labels, (), channel, top=255.0 if x.dtype == np.uint8 else 1.0)
-
-
-def loaded(named: str, what: str) -> Any:
-    """The function that `module:function` names."""
-    module, colon, function = named.partition(":")
-    if not colon or not module or not function:
-        raise FedsacError(f"{what} {named!r} is neither a {', '.join(SUFFIXES)} file nor module:function")
-    try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise FedsacError(f"{what} {named!r} cannot be imported ({error}); is it on PYTHONPATH?") from None
+    if not is_function(named):
+        raise FedsacError(f"data {named!r} is neither a {', '.join(SUFFIXES)} file nor module:function")
+    return read_function(DATA, named)[0]
 
 
 def schema_of(table: Table, classes: tuple[str, ...]) -> Schema:
@@ -112,14 +98,3 @@ def coordinator_split(federation: Federation) -> Split:
         features=table.features,
     )
     return split(data, "silos", 0, None, f.config.seed)
-
-
-def factory_model(named: str, features: int, classes: int) -> Network:
-    """The start of the model that `module:factory` makes."""
-    network = Network.of(loaded(named, "model")())
-    if (network.layout.sizes[0], network.layout.sizes[-1]) != (features, classes):
-        raise FedsacError(
-            f"model {named}: it takes {network.layout.sizes[0]} features and knows {network.layout.sizes[-1]} classes; "
-            f"the validation data has {features} and {classes}"
-        )
-    return network

@@ -14,16 +14,21 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedsac import contributions
+from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, Config, check_version, known
+from fedsac.contributions.base import STANDALONE
 from fedsac.errors import FedsacError
 from fedsac.federation.guard import MAX_STEP
-from fedsac.runs.folder import write_atomic
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
 RESERVED = ("server",)
 IN, LEFT, REVOKED = "in", "left", "revoked"
-NOT_OURS = ("data", "scene", "clients", "share", "samples_per_client", "label", "data_dir")
+NOT_OURS = (
+    *("data", "scene", "clients", "share", "samples_per_client", "label", "data_dir"),
+    *("behaviour", "contributions", "network"),
+)
+REQUESTED = "requested"  # a file in server/: a run was asked for and is not over
+FAILED = "failed"  # another: why the last run ended without its end
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,12 @@ class Federation:
         where = path / "federation.toml"
         for key in NOT_OURS:
             if key in run:
-                raise FedsacError(f"{where}: {key} is not a setting of a federation's run; the sites have the data")
+                why = {
+                    "behaviour": "sites do what they do",
+                    "contributions": "they are measured when a site joins",
+                    "network": "name it as model in [federation]",
+                }.get(key, "the sites have the data")
+                raise FedsacError(f"{where}: {key} is not a setting of a federation's run; {why}")
         if "precision" in run:
             raise FedsacError(f"{where}: precision is not a setting of a federation's run; all compute in dtype")
         settings = checked(settings.pop("federation", {}) | settings, cls, ("path", "config"), where)
@@ -85,10 +95,9 @@ class Federation:
         try:
             data = str(path / settings.get("validation", cls.validation))
             config = Config(**known(run, "key"), scene="silos", data=data)
-            contributions.named(config.contribution)
         except FedsacError as error:
             raise FedsacError(f"{where}: {error}") from None
-        if config.contribution != contributions.STANDALONE:
+        if config.contribution != STANDALONE:
             raise FedsacError(
                 f"{where}: contribution {config.contribution} trains on the clients' data, which a coordinator does "
                 "not have; use standalone"

@@ -13,17 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
 from fedsac.federation.data import read_data
-from fedsac.federation.folder import IN, Federation, SiteSettings, write_json
+from fedsac.federation.folder import FAILED, IN, REQUESTED, Federation, SiteSettings, write_json
 from fedsac.federation.setup import host_of
-from fedsac.runs.folder import write_atomic
 from fedsac.version import __version__
 
 LOOPBACK = "127.0.0.1"
 POLL = 2.0
-REQUESTED = "requested"  # a file in server/: a run was asked for and is not over
-FAILED = "failed"  # another: why the last run ended without its end
 CHECK = 10.0  # seconds between two looks at what became of a run
 TRIES = 5  # of a run that ends for no reason of ours
 QUIET = {

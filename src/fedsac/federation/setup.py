@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.errors import FedsacError
 from fedsac.federation import identity
 from fedsac.federation.folder import IN, LEFT, NAME, RESERVED, REVOKED, Federation
-from fedsac.runs.folder import write_atomic
 
 LOOPBACK = ["localhost", "127.0.0.1", "::1"]
 

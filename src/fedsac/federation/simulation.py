@@ -13,11 +13,9 @@ import numpy as np
 
 from fedsac.config import Config
 from fedsac.errors import FedsacError
-from fedsac.federation.folder import NOT_OURS, Federation
+from fedsac.federation.folder import FAILED, NOT_OURS, REQUESTED, Federation
 from fedsac.federation.processes import (
-    FAILED,
     LOOPBACK,
-    REQUESTED,
     Control,
     any_port,
     end,

@@ -13,10 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsac.clients.training import Clients, Job, personalised, train
+from fedsac.atomic import write_atomic
+from fedsac.clients.population import Clients
+from fedsac.clients.rounds import personalised
+from fedsac.clients.training import Job, train
 from fedsac.compute import evaluation
 from fedsac.config import Config
-from fedsac.contributions.standalone import Alone, trained_alone
+from fedsac.contributions.measurement import Measurement
+from fedsac.contributions.standalone import trained_alone
+from fedsac.core.metrics import accuracy
 from fedsac.core.units import Layout
 from fedsac.data.split import Split
 from fedsac.errors import FedsacError
@@ -25,10 +30,9 @@ from fedsac.federation.data import Schema, read_data, schema_of, site_data
 from fedsac.federation.folder import SiteSettings, read_json, write_json
 from fedsac.federation.guard import Raw, Reply
 from fedsac.federation.wire import BATCH_LOSSES, LOCAL_LOSS, Order, arrays_of, digest, network_of
-from fedsac.methods.base import Rewards
+from fedsac.methods.base import Assignment
 from fedsac.models.files import ModelFile
 from fedsac.models.network import Network
-from fedsac.runs.folder import write_atomic
 from fedsac.runs.setup import Prepared, placed
 
 DECLINED = "declined"  # a fact of a reply: why the site does not do what it was asked
@@ -99,7 +103,7 @@ class Site:
         start = network_of(order.arrays)
         clients = self._clients(start.layout)
         # Nobody evaluates here: the coordinator does, on data of its own.
-        run = Alone(clients, start.params, int(order.facts["steps"]), clients.pool, clients.pool)
+        run = Measurement(clients, start.params, int(order.facts["steps"]), clients.pool, clients.pool, accuracy)
         return self._trained(Network(start.layout, trained_alone([run])[0][0]))
 
     def round(self, order: Order) -> Said:
@@ -126,8 +130,8 @@ class Site:
         if order.facts.get("extra_epoch"):
             clients = self._clients(network.layout)
             everything = torch.ones(1, network.layout.neurons, dtype=torch.bool)
-            rewards = Rewards(network.params.unsqueeze(0), everything, extra_epoch=True)
-            network = Network(network.layout, personalised([(clients, rewards, order.round)])[0][0])
+            given = Assignment(network.params.unsqueeze(0), everything, extra_epoch=True)
+            network = Network(network.layout, personalised([(clients, given, order.round)])[0][0])
         agreed = self._agreed
         body = order.facts["receipt"]["body"]
         facts = {"client": self.settings.name, "method": body["method"], "round": order.round}

@@ -5,9 +5,8 @@ from typing import Any
 
 from fedsac.config import FORMAT_VERSION
 from fedsac.errors import FedsacError
-from fedsac.federation.folder import Federation
+from fedsac.federation.folder import FAILED, REQUESTED, Federation
 from fedsac.federation.ledger import Entry, read
-from fedsac.federation.processes import FAILED, REQUESTED
 
 POLL = 1.0
 OVER = "over"

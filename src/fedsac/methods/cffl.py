@@ -11,16 +11,19 @@ it alone: `memory`. With `reward_by = "contribution"`, share = c / sum c, s_i = 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedsac.config import Config
 from fedsac.core.transfer import moved
-from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.gradients import (
     check_reward_by,
     contribution_shares,
     differences,
+    published_length,
     rescaled,
     sample_shares,
     weighted,
@@ -29,7 +32,7 @@ from fedsac.methods.shared.largest import keep
 
 
 @dataclass(frozen=True)
-class CFFL:
+class CFFL(Method):
     length: float = 0.5
     sharpness: float = 5.0
     reward_by: str = "contribution"
@@ -38,12 +41,16 @@ class CFFL:
     def __post_init__(self) -> None:
         check_reward_by(self.reward_by)
 
+    @classmethod
+    def defaults(cls, config: Config) -> dict[str, Any]:
+        return {"length": published_length(config.data)}
+
     def start(self, task: Task) -> State:
         n = len(task.clients)
         return {"models": task.initial.expand(n, -1), "r": torch.full((n,), 1 / n, dtype=torch.float64)}
 
-    def rewards(self, task: Task, state: State) -> Rewards:
-        return Rewards(state["models"], task.everything, tuple(state["r"].tolist()))
+    def assign(self, task: Task, state: State) -> Assignment:
+        return Assignment(state["models"], task.everything, tuple(state["r"].tolist()))
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:

@@ -11,15 +11,18 @@ tables, r = c / sum c throughout. The published code keeps at most n - 1 of n en
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.config import Config
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.gradients import (
     check_reward_by,
     cosines,
     differences,
     first_reputations,
+    published_length,
     rescaled,
     sample_shares,
     weighted,
@@ -28,7 +31,7 @@ from fedsac.methods.shared.largest import keep
 
 
 @dataclass(frozen=True)
-class CGSV:
+class CGSV(Method):
     length: float = 0.5
     beta: float = 1.0
     reward_by: str = "contribution"
@@ -36,13 +39,17 @@ class CGSV:
     def __post_init__(self) -> None:
         check_reward_by(self.reward_by)
 
+    @classmethod
+    def defaults(cls, config: Config) -> dict[str, Any]:
+        return {"length": published_length(config.data)}
+
     def start(self, task: Task) -> State:
         n = len(task.clients)
         r = first_reputations(task, self.reward_by)
         return {"models": task.initial.expand(n, -1), "r": r}
 
-    def rewards(self, task: Task, state: State) -> Rewards:
-        return Rewards(state["models"], task.everything, tuple(state["r"].tolist()))
+    def assign(self, task: Task, state: State) -> Assignment:
+        return Assignment(state["models"], task.everything, tuple(state["r"].tolist()))
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:

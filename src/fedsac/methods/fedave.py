@@ -11,16 +11,19 @@ With `reward_by = "contribution"`, rep = c / sum c and K = 1. The losses per bat
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.config import Config
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.cgsv import quota
 from fedsac.methods.shared.gradients import (
     check_reward_by,
     differences,
     first_reputations,
+    published_length,
     rescaled,
     sample_shares,
     weighted,
@@ -29,7 +32,7 @@ from fedsac.methods.shared.largest import keep
 
 
 @dataclass(frozen=True)
-class FedAVE:
+class FedAVE(Method):
     length: float = 0.5
     beta: float = 5.0
     reward_by: str = "contribution"
@@ -37,13 +40,17 @@ class FedAVE:
     def __post_init__(self) -> None:
         check_reward_by(self.reward_by)
 
+    @classmethod
+    def defaults(cls, config: Config) -> dict[str, Any]:
+        return {"length": published_length(config.data)}
+
     def start(self, task: Task) -> State:
         n = len(task.clients)
         rep = first_reputations(task, self.reward_by)
         return {"models": task.initial.expand(n, -1), "rep": rep, "k": torch.ones(n, dtype=torch.float64)}
 
-    def rewards(self, task: Task, state: State) -> Rewards:
-        return Rewards(
+    def assign(self, task: Task, state: State) -> Assignment:
+        return Assignment(
             state["models"], task.everything, tuple(state["rep"].tolist()), batch_losses=self.reward_by == "own"
         )
 

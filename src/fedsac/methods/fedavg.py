@@ -8,17 +8,17 @@ that it trained one epoch more on its own data. Training itself goes on from the
 
 from dataclasses import dataclass
 
-from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.gradients import sample_shares, weighted
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(Method):
     def start(self, task: Task) -> State:
         return {"model": task.initial}
 
-    def rewards(self, task: Task, state: State) -> Rewards:
-        return Rewards(state["model"].unsqueeze(0), task.everything, extra_epoch=True)
+    def assign(self, task: Task, state: State) -> Assignment:
+        return Assignment(state["model"].unsqueeze(0), task.everything, extra_epoch=True)
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:

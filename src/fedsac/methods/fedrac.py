@@ -19,11 +19,11 @@ from torch import Tensor
 from fedsac.core.aggregation import aggregate
 from fedsac.core.allocation import reputation
 from fedsac.errors import FedsacError
-from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 
 
 @dataclass(frozen=True)
-class FedRAC:
+class FedRAC(Method):
     beta: float = 80.0
     step: int = 8
 
@@ -35,9 +35,9 @@ class FedRAC:
         counts = torch.zeros(task.layout.neurons, dtype=torch.int64, device=task.initial.device)
         return self._allocated(task, task.initial, counts, 0)
 
-    def rewards(self, task: Task, state: State) -> Rewards:
+    def assign(self, task: Task, state: State) -> Assignment:
         r = reputation(task.contributions, self.beta)
-        return Rewards(state["model"].unsqueeze(0), state["neurons"], tuple(r.tolist()))
+        return Assignment(state["model"].unsqueeze(0), state["neurons"], tuple(r.tolist()))
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:

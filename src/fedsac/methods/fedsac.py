@@ -16,20 +16,22 @@ V, drawn anew every round.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedsac.config import Config
 from fedsac.core.aggregation import aggregate_submodels, damped
 from fedsac.core.allocation import check, prefixes, reputation
 from fedsac.errors import FedsacError
-from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.calibration import Parts, calibrated
 
 
 @dataclass(frozen=True)
-class FedSAC:
+class FedSAC(Method):
     beta: float = 5.0
     importance_every: int = 1
     damping: float = 0.0
@@ -57,13 +59,22 @@ class FedSAC:
         if not 0 < self.server_share < 1:
             raise FedsacError(f"option server_share must lie between 0 and 1, not {self.server_share:g}")
 
+    @classmethod
+    def defaults(cls, config: Config) -> dict[str, Any]:
+        # These two are settings of a run, since the paper's tables vary them; every other option is the method's own.
+        return {"beta": config.beta, "importance_every": config.importance_every}
+
     def start(self, task: Task) -> State:
         return self.allocated(task, task.initial, 0)
 
-    def rewards(self, task: Task, state: State) -> Rewards:
+    def assign(self, task: Task, state: State) -> Assignment:
         check(state["importance"])  # here and not while it learns: a GPU is waited for when all runs have learned
         r = reputation(task.contributions, self.beta)
-        return Rewards(state["model"].unsqueeze(0), state["neurons"], tuple(r.tolist()))
+        return Assignment(state["model"].unsqueeze(0), state["neurons"], tuple(r.tolist()))
+
+    def importance(self, state: State) -> Tensor | None:
+        found: Tensor = state["importance"]
+        return found
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:

@@ -15,12 +15,12 @@ from math import ceil
 import torch
 
 from fedsac.errors import FedsacError
-from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.gradients import differences
 
 
 @dataclass(frozen=True)
-class IAFL:
+class IAFL(Method):
     kappa: float = 0.5
     q: float = 0.1
 
@@ -32,8 +32,8 @@ class IAFL:
     def start(self, task: Task) -> State:
         return {"models": task.initial.expand(len(task.clients), -1), "model": task.initial}
 
-    def rewards(self, task: Task, state: State) -> Rewards:
-        return Rewards(state["models"], task.everything, tuple(task.contributions))
+    def assign(self, task: Task, state: State) -> Assignment:
+        return Assignment(state["models"], task.everything, tuple(task.contributions))
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:

@@ -10,18 +10,18 @@ client that reports a higher loss than it has weighs more.
 
 from dataclasses import dataclass
 
-from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 
 
 @dataclass(frozen=True)
-class QFFL:
+class QFFL(Method):
     q: float = 1.0
 
     def start(self, task: Task) -> State:
         return {"model": task.initial}
 
-    def rewards(self, task: Task, state: State) -> Rewards:
-        return Rewards(state["model"].unsqueeze(0), task.everything, extra_epoch=True, local_losses=True)
+    def assign(self, task: Task, state: State) -> Assignment:
+        return Assignment(state["model"].unsqueeze(0), task.everything, extra_epoch=True, local_losses=True)
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:

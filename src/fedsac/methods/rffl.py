@@ -10,17 +10,21 @@ From the 11th round on, clients with r_i below (1/3)/|R| are removed: they keep 
 `reward_by = "contribution"`, r = c / sum c and nobody is removed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.config import Config
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.gradients import (
     check_reward_by,
     cosines,
     differences,
     first_reputations,
+    published_length,
     sample_shares,
     weighted,
 )
@@ -30,20 +34,32 @@ PATIENCE = 10  # rounds before anybody is removed
 
 
 @dataclass(frozen=True)
-class RFFL:
+class RFFL(Method):
     length: float = 0.5
     reward_by: str = "contribution"
 
     def __post_init__(self) -> None:
         check_reward_by(self.reward_by)
 
+    @classmethod
+    def defaults(cls, config: Config) -> dict[str, Any]:
+        return {"length": published_length(config.data)}
+
     def start(self, task: Task) -> State:
         n = len(task.clients)
         r = first_reputations(task, self.reward_by)
         return {"models": task.initial.expand(n, -1), "r": r, "removed": []}
 
-    def rewards(self, task: Task, state: State) -> Rewards:
-        return Rewards(state["models"], task.everything, tuple(state["r"].tolist()))
+    def assign(self, task: Task, state: State) -> Assignment:
+        return Assignment(state["models"], task.everything, tuple(state["r"].tolist()))
+
+    def removed(self, state: State) -> tuple[int, ...]:
+        return tuple(state["removed"])
+
+    def carry_over(self, task: Task, state: State, clients: Sequence[str]) -> State:
+        gone = {clients[i] for i in state["removed"]}
+        fresh = super().carry_over(task, state, clients)
+        return fresh | {"removed": [i for i, name in enumerate(task.clients) if name in gone]}
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         models, r, removed = state["models"], state["r"].clone(), list(state["removed"])

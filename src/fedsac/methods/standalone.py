@@ -7,16 +7,16 @@ What collaboration has to beat; the paper's Table 2 calls its best accuracy "Sta
 
 from dataclasses import dataclass
 
-from fedsac.methods.base import Rewards, State, Task, Updates
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 
 
 @dataclass(frozen=True)
-class Standalone:
+class Standalone(Method):
     def start(self, task: Task) -> State:
         return {"models": task.initial.expand(len(task.clients), -1)}
 
-    def rewards(self, task: Task, state: State) -> Rewards:
-        return Rewards(state["models"], task.everything)
+    def assign(self, task: Task, state: State) -> Assignment:
+        return Assignment(state["models"], task.everything)
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         models = state["models"].clone()

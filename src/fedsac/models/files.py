@@ -14,7 +14,6 @@ from safetensors.torch import save as save_tensors
 
 from fedsac.config import FORMAT_VERSION, check_version
 from fedsac.core.units import Layout
-from fedsac.data.split import Split
 from fedsac.errors import FedsacError
 from fedsac.models.network import Network
 
@@ -40,11 +39,6 @@ class ModelFile:
     mean: np.ndarray
     deviation: np.ndarray
     facts: dict[str, Any]
-
-    @classmethod
-    def of(cls, network: Network, dealt: Split, facts: dict[str, Any]) -> "ModelFile":
-        data = dealt.data
-        return cls(network, data.classes, data.features, data.top, dealt.mean, dealt.deviation, facts)
 
     def pack(self) -> bytes:
         about = {

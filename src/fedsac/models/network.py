@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
-from fedsac.rng import stream
 
 
 @dataclass(frozen=True)
@@ -86,16 +84,3 @@ class Network:
 def as_network(model: "Network | nn.Module") -> Network:
     """What the public functions take: a `Network`, or a torch module that `Network.of` can read."""
     return model if isinstance(model, Network) else Network.of(model)
-
-
-def initial(layout: Layout, seed: int, dtype: torch.dtype) -> Tensor:
-    """Starting weights [parameters]: torch's default for Linear, U(-1/sqrt(in), 1/sqrt(in)), from a named stream.
-
-    Drawn by us and not by `nn.Linear`, so that they do not depend on torch's version or its global generator.
-    """
-    rng = stream(seed, "initial weights")
-    pieces = []
-    for fan_in, fan_out in pairwise(layout.sizes):
-        bound = 1 / np.sqrt(fan_in)
-        pieces += [rng.uniform(-bound, bound, fan_in * fan_out), rng.uniform(-bound, bound, fan_out)]
-    return torch.from_numpy(np.concatenate(pieces)).to(dtype)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedsac.atomic import write_atomic
 from fedsac.core.fairness import bcf, gamma
 from fedsac.paper.printed import DATA, METHODS, Column, scene_name
 from fedsac.paper.results import Results, Run
@@ -16,7 +17,6 @@ from fedsac.paper.tables import READS_BETA, Index, table9_beta
 from fedsac.report.charts import Series, clients_by_method, contribution_reward, lines, scatter
 from fedsac.report.drawing import pdf, svg
 from fedsac.report.shapes import Drawing
-from fedsac.runs.folder import write_atomic
 
 Named = tuple[str, Drawing]
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
+from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, Config, read
 from fedsac.errors import FedsacError
 from fedsac.paper.experiments import DRAWN
 from fedsac.paper.results import Results, boiled_down
-from fedsac.runs.folder import write_atomic
-from fedsac.runs.loop import Watcher, resume_together
+from fedsac.runs.start import resume_together
+from fedsac.runs.watcher import Watcher
 from fedsac.version import __version__
 
 ELSEWHERE = ("device", "threads", "data_dir")  # settings that may change between two sittings

@@ -7,6 +7,7 @@ is, so that writing the page again never loses it.
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedsac.atomic import write_atomic
 from fedsac.paper.cells import Table, span
 from fedsac.paper.claims import Claim, claims
 from fedsac.paper.facts import distances, not_first, plateau
@@ -15,7 +16,6 @@ from fedsac.paper.render import grid_lines, markdown, write_csv
 from fedsac.paper.results import Results
 from fedsac.paper.tables import contradictions, tables
 from fedsac.paper.verdicts import failing, headline, markdown_claims, said
-from fedsac.runs.folder import write_atomic
 
 ACCOUNT = "account.md"
 COMPARED = ("table1", "table2", "table5", "table6")  # whose distances from the paper are listed, method by method

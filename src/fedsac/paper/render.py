@@ -11,9 +11,9 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
+from fedsac.atomic import write_atomic
 from fedsac.paper.cells import Cell, Row, Table
 from fedsac.paper.printed import DATA, Column, scene_name
-from fedsac.runs.folder import write_atomic
 
 MOVED = "≠"
 NAME_WIDTH = 16  # of a row's name on a terminal, at most; longer ones take a second line

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, check_version
-from fedsac.contributions.standalone import Contributions
+from fedsac.contributions.base import Contributions
 from fedsac.errors import FedsacError
-from fedsac.runs.folder import write_atomic
-from fedsac.runs.result import LABELS, chosen
+from fedsac.runs.labels import LABELS, chosen
 
 FAIR = 95.0  # Table 7 looks at rounds with gamma above this
 

@@ -1,16 +1,12 @@
 """Theorem 1 as a part of a page in markdown. Every number comes from the study."""
 
-from typing import TYPE_CHECKING
-
 from fedsac.paper.theorem1 import CLIENTS, DIMENSION, Counterexample
 from fedsac.paper.theorem_network import NetworkStudy
 from fedsac.paper.theorem_words import of, percent, points, prose, table, vector
-
-if TYPE_CHECKING:
-    from fedsac.paper.theorems import Theorems
+from fedsac.paper.theorems import Theorems
 
 
-def fairness(found: "Theorems") -> list[str]:
+def fairness(found: Theorems) -> list[str]:
     """Theorem 1, from what it assumes to what becomes of it on a network."""
     return [*_assumed(), *_isotropic(found), *_bent(found), *_ridge(found), *_network(found.network)]
 
@@ -35,7 +31,7 @@ def _assumed() -> list[str]:
     ]
 
 
-def _isotropic(found: "Theorems") -> list[str]:
+def _isotropic(found: Theorems) -> list[str]:
     rows, above = [], ""
     for near in found.isotropic:
         name = above + ("" if near.at_most is None else f"at most {near.at_most:g}")
@@ -60,7 +56,7 @@ def _isotropic(found: "Theorems") -> list[str]:
     ]
 
 
-def _bent(found: "Theorems") -> list[str]:
+def _bent(found: Theorems) -> list[str]:
     rows = [
         (
             f"{q.ratio:g}",
@@ -97,7 +93,7 @@ def _by_hand(e: Counterexample) -> str:
     )
 
 
-def _ridge(found: "Theorems") -> list[str]:
+def _ridge(found: Theorems) -> list[str]:
     return [
         prose(
             "And on data: logistic regression with a ridge on the digits, trained to its minimum, an input with its "

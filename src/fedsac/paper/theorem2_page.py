@@ -1,23 +1,19 @@
 """Theorem 2 as a part of a page in markdown. Every number comes from the study."""
 
-from typing import TYPE_CHECKING
-
 from fedsac.config import Config
 from fedsac.paper.theorem2 import BETA, CLIENTS, DIMENSION, HOLDINGS, MU, NOISE, RUNS, SMOOTH
 from fedsac.paper.theorem_words import points, prose, table
-
-if TYPE_CHECKING:
-    from fedsac.paper.theorems import Convergence, Ending, Theorems
+from fedsac.paper.theorems import Convergence, Ending, Theorems
 
 KINDS = ((False, False), (False, True), (True, False), (True, True))  # coupled, differ
 
 
-def convergence(found: "Theorems") -> list[str]:
+def convergence(found: Theorems) -> list[str]:
     """Theorem 2, from what its proof covers to what happens outside of it."""
     return [*_covered(found), *_endings(found), *_bounded(found.convergence), *_floors(found.convergence)]
 
 
-def _covered(found: "Theorems") -> list[str]:
+def _covered(found: Theorems) -> list[str]:
     n = found.network
     inverse = sum(1 / p for p in n.size_shares)
     return [
@@ -51,7 +47,7 @@ def _covered(found: "Theorems") -> list[str]:
     ]
 
 
-def _endings(found: "Theorems") -> list[str]:
+def _endings(found: Theorems) -> list[str]:
     c = found.convergence
     return [
         prose(
@@ -79,13 +75,13 @@ def _endings(found: "Theorems") -> list[str]:
     ]
 
 
-def _ending(end: "Ending") -> str:
+def _ending(end: Ending) -> str:
     # What is 0 in exact arithmetic is not shown as a number.
     limit = "" if end.limit is None else f" [{0 if end.limit < 1e-20 else end.limit:.2g}]"
     return f"{end.gap:.2g}; {round(end.slope, 2) + 0.0:.2f}{limit}"  # + 0.0: no "-0.00"
 
 
-def _bounded(c: "Convergence") -> list[str]:
+def _bounded(c: Convergence) -> list[str]:
     return [
         prose(f"The bound, where everybody holds everything (coupled, different; Gamma = {c.least:.2f}):"),
         table(
@@ -105,7 +101,7 @@ def _bounded(c: "Convergence") -> list[str]:
     ]
 
 
-def _floors(c: "Convergence") -> list[str]:
+def _floors(c: Convergence) -> list[str]:
     defaults = Config()
     return [
         prose(

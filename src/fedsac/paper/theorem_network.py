@@ -9,15 +9,19 @@ import torch
 from torch import Tensor
 
 from fedsac.compute import evaluation
-from fedsac.compute.training import Samples
+from fedsac.compute.samples import Samples
 from fedsac.config import Config
 from fedsac.core.units import Layout
 from fedsac.models.network import Network
 from fedsac.paper.curvature import Curvature, curvature
 from fedsac.paper.theorem1 import Count, nearness, pairs, prefixes
 from fedsac.rng import stream
-from fedsac.runs.loop import Running, Watcher, play
+from fedsac.runs.local import LocalEngine
+from fedsac.runs.loop import play
+from fedsac.runs.running import Running
 from fedsac.runs.setup import Prepared, prepare
+from fedsac.runs.start import everyone_present
+from fedsac.runs.watcher import RunInfo, Watcher
 
 APART = (1, 5, 20)  # neurons
 
@@ -87,12 +91,13 @@ class _Holders(Watcher):
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
-        self.run: Running | None = None
+        self.running: Running | None = None
         self.states: list[tuple[Tensor, Tensor]] = []
 
-    def round(self, record: dict[str, Any], rounds: int) -> None:
-        assert self.run is not None
-        self.states.append((self.run.state["model"], self.run.state["neurons"]))
+    def round(self, run: RunInfo, record: dict[str, Any]) -> None:
+        assert self.running is not None
+        given, rounds = self.running.assignment, run.config.rounds
+        self.states.append((given.models[0], given.neurons))
         if record["round"] % 10 == 0 or record["round"] == rounds:
             self._note(f"network on digits: round {record['round']} of {rounds}")
 
@@ -104,8 +109,8 @@ def trained(
     and what everybody held of it [clients, neurons]."""
     config = Config(rounds=rounds, eval_every=rounds, hidden=hidden, dtype="float64", threads=1, seed=seed)
     running, watcher = Running(prepare([config])[0]), _Holders(note)
-    watcher.run = running
-    play([running], watcher)
+    watcher.running = running
+    play([running], LocalEngine(watcher, everyone_present), watcher)
     return running, watcher.states
 
 

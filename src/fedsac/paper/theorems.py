@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from fedsac.config import FORMAT_VERSION, Config
-from fedsac.paper import theorem1, theorem2, theorems_page
+from fedsac.paper import theorem1, theorem2
 from fedsac.paper.theorem1 import Bent, Counterexample, Near, Ridge
 from fedsac.paper.theorem2 import Path, Problem
 from fedsac.paper.theorem_network import NetworkStudy, clients_samples, inputs, study_network
@@ -104,12 +104,6 @@ class Theorems:
 
     def as_dict(self) -> dict[str, Any]:
         return {"format_version": FORMAT_VERSION, **asdict(self)}
-
-    def text(self) -> str:
-        return theorems_page.text(self)
-
-    def markdown(self) -> str:
-        return theorems_page.markdown(self)
 
     def ending(self, holding: str, *, coupled: bool, differ: bool) -> Ending:
         wanted = (holding, coupled, differ)

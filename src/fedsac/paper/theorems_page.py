@@ -1,18 +1,15 @@
 """`Theorems` in words: a page in markdown, and a short account for a terminal. Every number comes from the study."""
 
 from textwrap import fill
-from typing import TYPE_CHECKING
 
 from fedsac.paper.theorem1_page import fairness
 from fedsac.paper.theorem2 import ALLOTTED, HOLDINGS
 from fedsac.paper.theorem2_page import KINDS, convergence
 from fedsac.paper.theorem_words import of, percent, prose, table
-
-if TYPE_CHECKING:
-    from fedsac.paper.theorems import Theorems
+from fedsac.paper.theorems import Theorems
 
 
-def markdown(found: "Theorems") -> str:
+def markdown(found: Theorems) -> str:
     """The whole account, to stand on a page of its own."""
     quick = " This was a quick run: fewer trials, rounds and steps." if found.quick else ""
     opening = [
@@ -28,7 +25,7 @@ def markdown(found: "Theorems") -> str:
     return "\n\n".join([*opening, *fairness(found), *convergence(found)]) + "\n"
 
 
-def text(found: "Theorems") -> str:
+def text(found: Theorems) -> str:
     """What holds and what does not, in fewer than 100 columns."""
     lines = [f"The paper's theorems, tried (seed {found.seed}{', quick' if found.quick else ''})"]
     for what, verdict in verdicts(found):
@@ -50,12 +47,12 @@ def text(found: "Theorems") -> str:
     return "\n".join(lines) + "\n"
 
 
-def verdicts(found: "Theorems") -> list[tuple[str, str]]:
+def verdicts(found: Theorems) -> list[tuple[str, str]]:
     """Each statement of the theorems and what became of it."""
     return [*_of_fairness(found), *_of_convergence(found)]
 
 
-def _of_fairness(found: "Theorems") -> list[tuple[str, str]]:
+def _of_fairness(found: Theorems) -> list[tuple[str, str]]:
     inside, n, worst = found.isotropic[0], found.network, found.quadratics[-1]
     training, covered = n.on[0], inside.by_importance + inside.at_random
     assert training.curvature is not None
@@ -85,7 +82,7 @@ def _of_fairness(found: "Theorems") -> list[tuple[str, str]]:
     ]
 
 
-def _of_convergence(found: "Theorems") -> list[tuple[str, str]]:
+def _of_convergence(found: Theorems) -> list[tuple[str, str]]:
     bounded, floor = found.convergence.bounded[-1], found.convergence.floors[0]
     submodel = found.ending(ALLOTTED, coupled=True, differ=True)
     return [

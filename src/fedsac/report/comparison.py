@@ -8,7 +8,7 @@ from fedsac.report.charts import Series, clients_by_method, lines, scatter
 from fedsac.report.markup import Cell, Figure, figure, grid, number, paragraph, section, table
 from fedsac.report.reading import Run, settings
 from fedsac.report.shapes import Drawing
-from fedsac.runs.result import LABELS
+from fedsac.runs.labels import LABELS
 
 # Columns of fedsac.runs.comparison that are shown: key, heading, factor and digits.
 COLUMNS = (

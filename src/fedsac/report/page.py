@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
 from fedsac.report import comparison, single
 from fedsac.report.drawing import PDF_SIGN, SVG_SIGN, pdf, svg
 from fedsac.report.markup import SIGN, Figure, document
 from fedsac.report.reading import read_runs
-from fedsac.runs.folder import write_atomic
 
 NAME = "report.html"
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from fedsac.config import Config, check_version, read
-from fedsac.contributions.standalone import Contributions
+from fedsac.contributions.base import Contributions
 from fedsac.core.fairness import bcf
 from fedsac.errors import FedsacError
+from fedsac.runs.checkpoint import Checkpoint, peek
 from fedsac.runs.comparison import LIST
-from fedsac.runs.folder import Checkpoint, is_run, peek
-from fedsac.runs.result import chosen
+from fedsac.runs.labels import chosen
+from fedsac.runs.places import DTYPE_BYTES, is_run
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Run:
     reputations: tuple[float, ...] | None = None
     reported_on: str = "test"
     state_round: int | None = None
-    held: torch.Tensor | None = None
-    importance: torch.Tensor | None = None
+    held: np.ndarray | None = None
+    importance: np.ndarray | None = None
     parameters: int | None = None  # of a whole model
 
     @property
@@ -56,7 +57,7 @@ class Run:
     @property
     def full_bytes(self) -> int | None:
         """Of whole models for all clients, one way."""
-        size = getattr(torch, self.config.dtype).itemsize
+        size = DTYPE_BYTES[self.config.dtype]
         return None if self.parameters is None else self.parameters * size * len(self.clients)
 
     @property
@@ -161,14 +162,13 @@ def _state(
     known: dict[str, Any] = {"parameters": _whole_model(config, records)}
     if found is None:
         return known
-    state, neurons = found[0].state, sum(config.hidden)
-    held, importance, model = (state.get(name) for name in ("neurons", "importance", "model"))
-    if known["parameters"] is None and isinstance(model, torch.Tensor) and model.dim() == 1:
-        known["parameters"] = model.numel()
-    if isinstance(held, torch.Tensor) and held.dtype == torch.bool and held.dim() == 2 and held.shape[1] == neurons:
-        known |= {"held": held, "state_round": found[0].round}
-        if isinstance(importance, torch.Tensor) and importance.shape == (neurons,) and importance.isfinite().all():
-            known["importance"] = importance.double()
+    checkpoint, neurons = found[0], sum(config.hidden)
+    # Checkpoints of earlier versions have what is shown among the method's state.
+    held, importance = (checkpoint.shown.get(n, checkpoint.state.get(n)) for n in ("neurons", "importance"))
+    if isinstance(held, np.ndarray) and held.dtype == bool and held.ndim == 2 and held.shape[1] == neurons:
+        known |= {"held": held, "state_round": checkpoint.round}
+        if isinstance(importance, np.ndarray) and importance.shape == (neurons,) and np.isfinite(importance).all():
+            known["importance"] = importance.astype(np.float64)
     return known
 
 

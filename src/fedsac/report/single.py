@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedsac.report.charts import WIDTH, Series, bars, contribution_reward, heatmap, lines
 from fedsac.report.markup import Cell, Figure, cards, figure, grid, number, paragraph, section, table
 from fedsac.report.reading import Run, settings
-from fedsac.runs.result import LABELS
+from fedsac.runs.labels import LABELS
 
 EXPLAINED = (
     "last: the last round, our headline. selected: the round chosen on validation data alone. best: the round with the "
@@ -175,12 +175,12 @@ def _submodels(run: Run) -> list[Figure]:
     if run.held is None:
         return []
     made, sizes = [], run.config.hidden
-    worth = run.held.sum(0).double().neg() if run.importance is None else run.importance
+    worth = -run.held.sum(0).astype(float) if run.importance is None else run.importance
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
     layers = [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
     ranked = [sorted(layer, key=lambda n: (float(worth[n]), n)) for layer in layers]
     clients = sorted(range(len(run.clients)), key=lambda i: run.contributions.test[i])
-    rows = run.held.double().tolist()
+    rows = run.held.astype(float).tolist()
     cells = [[rows[i][n] for layer in ranked for n in layer] for i in clients]
     groups = [(f"layer {k + 1}: {size} neurons", size) for k, size in enumerate(sizes)]
     by = "held by most first" if run.importance is None else "least important first"

@@ -7,44 +7,26 @@ each with a hash over its own contents; a damaged one is passed over. No pickle 
 """
 
 import errno
-import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-
-from fedsac.config import FORMAT_VERSION, Config, check_version, read
-from fedsac.contributions.standalone import Contributions
+from fedsac.atomic import write_atomic
+from fedsac.config import FORMAT_VERSION, Config, read
 from fedsac.data.split import Split
 from fedsac.errors import FedsacError
-from fedsac.methods.base import State
 from fedsac.models.files import ModelFile
 from fedsac.models.network import Network
+from fedsac.runs.checkpoint import KEPT, Checkpoint, file_name, listed, newest, pack
+from fedsac.runs.places import is_run
 from fedsac.runs.result import Result
 
-KEPT = 2  # checkpoints: the newest, and one to fall back on
 OURS = (
     *("README.md", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors", "report.html"),
     *("checkpoints/round-*.safetensors", "checkpoints/round-*.part", "rewards/*.safetensors", "rewards/*.part"),
 )
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A run between two rounds."""
-
-    round: int
-    state: State
-    contributions: Contributions
-    fingerprint: str
 
 
 class Folder:
@@ -124,9 +106,8 @@ class Folder:
     def commit(self, checkpoint: Checkpoint, records: Sequence[dict[str, Any]], seconds: float) -> None:
         """Make rounds final, with their records: when this returns, they survive anything but the loss of the disk."""
         self.log(records)
-        name = f"checkpoints/round-{checkpoint.round:06d}.safetensors"
-        self._write(name, _pack(checkpoint, self._log))
-        for old in _checkpoints(self.path)[KEPT:]:
+        self._write(file_name(checkpoint.round), pack(checkpoint, self._log))
+        for old in listed(self.path)[KEPT:]:
             old.unlink(missing_ok=True)
         self._write("timing.json", _json({"format_version": FORMAT_VERSION, "seconds": seconds}), durable=False)
 
@@ -139,10 +120,10 @@ class Folder:
 
     def latest(self, note: Callable[[str], None]) -> tuple[Checkpoint, list[dict[str, Any]]] | None:
         """The newest sound checkpoint and the rounds before it; the log is cut to match. None: nothing committed."""
-        candidates = _checkpoints(self.path)
-        found = _newest(self.path, candidates, note)
-        if found is not None:
-            path, checkpoint, self._log = found
+        candidates = listed(self.path)
+        sound = newest(self.path, candidates, note)
+        if sound is not None:
+            path, checkpoint, self._log = sound
             self._write("rounds.jsonl", self._log)
             for newer in candidates[: candidates.index(path)]:
                 newer.unlink()
@@ -167,7 +148,9 @@ class Folder:
             facts = {"method": result.config.method, "round": result.config.rounds}
             if i is not None:
                 facts |= {"client": result.clients[i], "reward": result.rewards[i]}
-            self._write(name, ModelFile.of(network, dealt, facts).pack())
+            data = dealt.data
+            about = data.classes, data.features, data.top, dealt.mean, dealt.deviation
+            self._write(name, ModelFile(network, *about, facts).pack())
 
         if keep_models:
             (self.path / "rewards").mkdir(exist_ok=True)
@@ -177,7 +160,7 @@ class Folder:
             model(f"rewards/{result.clients[i]}.safetensors", network, i)
         self._write("summary.json", _json(result.summary()))
         if not keep_models:
-            for old in _checkpoints(self.path):
+            for old in listed(self.path):
                 old.unlink()
 
     def _append(self, lines: bytes) -> None:
@@ -201,119 +184,6 @@ class Folder:
                 f"{self.path / name}: cannot be written: {why}; what was committed is safe: {mend} and go on with "
                 f"fedsac run --resume {self.path}"
             ) from None
-
-
-def peek(path: Path) -> tuple[Checkpoint, list[dict[str, Any]]] | None:
-    """The newest sound checkpoint of a run and the rounds before it, if there is one: the folder is only read, so that
-    a run at work can be looked at, too."""
-    if (found := _newest(path, _checkpoints(path), lambda text: None)) is None:
-        return None
-    return found[1], [json.loads(line) for line in found[2].splitlines()]
-
-
-def _checkpoints(path: Path) -> list[Path]:
-    """Newest first."""
-    return sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True)
-
-
-def _newest(
-    path: Path, candidates: Sequence[Path], note: Callable[[str], None]
-) -> tuple[Path, Checkpoint, bytes] | None:
-    """The first of the checkpoints that is sound and matches the run's log, and the log up to it."""
-    log = path / "rounds.jsonl"
-    written = log.read_bytes() if log.exists() else b""
-    for candidate in candidates:
-        try:
-            checkpoint, length, digest = _unpack(candidate)
-        except _DamagedError as error:
-            note(f"{candidate.name} is damaged ({error}) and is passed over")
-            continue
-        except FileNotFoundError:  # a run at work has removed it, for it has newer ones
-            continue
-        if hashlib.sha256(written[:length]).hexdigest() != digest or len(written) < length:
-            note(f"{candidate.name} does not match the log and is passed over")
-            continue
-        return candidate, checkpoint, written[:length]
-    return None
-
-
-def is_run(path: Path) -> bool:
-    """Is there a config of a run's, and not somebody else's file of that name?"""
-    try:
-        return (path / "config.toml").read_bytes().startswith(b"format_version")
-    except OSError:
-        return False
-
-
-def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Put `content` at `path` whole or not at all; `durable`: also after a power cut."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
-    if durable:
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-
-class _DamagedError(Exception):
-    """A checkpoint that is not what was written."""
-
-
-def _pack(checkpoint: Checkpoint, log: bytes) -> bytes:
-    tensors = {k: v.detach().cpu().contiguous() for k, v in checkpoint.state.items() if isinstance(v, torch.Tensor)}
-    c = checkpoint.contributions
-    facts = {
-        "format_version": FORMAT_VERSION,
-        "round": checkpoint.round,
-        "values": {k: v for k, v in checkpoint.state.items() if k not in tensors},
-        "contributions": asdict(c),
-        "fingerprint": checkpoint.fingerprint,
-        "log": {"bytes": len(log), "sha256": hashlib.sha256(log).hexdigest()},
-    }
-    text = json.dumps(facts, allow_nan=False)
-    # One metadata entry: safetensors writes several in no fixed order, and equal runs must have equal bytes.
-    return save_tensors(tensors, {"fedsac": json.dumps({"facts": text, "sha256": _digest(tensors, text)})})
-
-
-def _unpack(path: Path) -> tuple[Checkpoint, int, str]:
-    content = path.read_bytes()
-    try:
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        outer = json.loads(header["__metadata__"]["fedsac"])
-        tensors = load_tensors(content)
-        sound = outer["sha256"] == _digest(tensors, outer["facts"])
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise _DamagedError(f"{type(error).__name__}") from None
-    if not sound:
-        raise _DamagedError("its hash does not match")
-    facts = json.loads(outer["facts"])
-    check_version(facts["format_version"], path)
-    c = facts["contributions"]
-    # Missing from what was written before there was a choice of measures.
-    deciding = None if c.get("deciding") is None else tuple(c["deciding"])
-    contributions = Contributions(tuple(c["validation"]), tuple(c["test"]), tuple(c["diverged"]), deciding)
-    checkpoint = Checkpoint(facts["round"], tensors | facts["values"], contributions, facts["fingerprint"])
-    return checkpoint, facts["log"]["bytes"], facts["log"]["sha256"]
-
-
-def _digest(tensors: dict[str, torch.Tensor], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        digest.update(tensors[name].numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _json(value: object) -> bytes:

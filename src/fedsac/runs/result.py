@@ -1,19 +1,16 @@
 """What a run found: everything that is printed, written and returned."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedsac.config import FORMAT_VERSION, Config
-from fedsac.contributions.standalone import Contributions
-from fedsac.core.fairness import bcf, fairness, gamma
+from fedsac.contributions.base import Contributions
+from fedsac.core.fairness import bcf
 from fedsac.core.units import Layout
 from fedsac.models.network import Network
-
-LABELS = ("last", "selected", "best")
+from fedsac.runs.labels import chosen, reported
+from fedsac.runs.places import DTYPE_BYTES
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Result:
     @property
     def full_bytes(self) -> int:
         """Bytes of a whole model."""
-        return self.layout.parameters * getattr(torch, self.config.dtype).itemsize
+        return self.layout.parameters * DTYPE_BYTES[self.config.dtype]
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
@@ -69,8 +66,9 @@ class Result:
             "rounds": c.rounds,
             "seed": c.seed,
             "reported_on": self.reported_on,
+            "metric": c.metric,
             "samples": list(self.samples),
-            "contribution": c.contribution,
+            "contribution": c.contribution if c.contributions is None else "given",
             "contributions": list(self.contributions.validation),
             "contributions_test": list(self.contributions.test),
             "contributions_deciding": None if deciding is None else list(deciding),
@@ -86,41 +84,3 @@ class Result:
             "reward_bytes": self.reward_bytes,
             "results": self.results,
         }
-
-
-def chosen(records: Sequence[dict[str, Any]], contributions: Contributions) -> dict[str, dict[str, Any]]:
-    """The round behind each label (protocol 13); ties go to the later one, and to the last where gamma never exists.
-
-    `selected` looks at nothing but the validation set; `best` picks on the test set, as the paper does. Where another
-    measure than standing alone decides, its values take the contributions' place in both.
-    """
-    expected = contributions.validation if contributions.deciding is None else contributions.deciding
-    evaluated = [record for record in records if record["rewards"] is not None]
-
-    def highest(scores: list[float | None]) -> dict[str, Any]:
-        ranked = [(-float("inf") if s is None else s, i) for i, s in enumerate(scores)]
-        return evaluated[max(ranked)[1]]
-
-    return {
-        "last": evaluated[-1],
-        "selected": highest([gamma(expected, r["rewards_validation"]) for r in evaluated]),
-        "best": highest([r["gamma"] for r in evaluated]),
-    }
-
-
-def reported(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: record[key] for key in ("round", "gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy")}
-
-
-def judged(contributions: Contributions, rewards: Sequence[float] | None) -> dict[str, Any]:
-    """The fairness part of a round's record; all None in a round that was not evaluated.
-
-    Where another measure than standing alone decides, gamma is taken with its values. BCF, alpha-BCF and gamma* bound
-    accuracies from below by accuracies: they are taken with the standalone ones in any case.
-    """
-    if rewards is None:
-        return dict.fromkeys(("gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy"))
-    found = fairness(contributions.test, rewards).as_dict()
-    if contributions.deciding is not None:
-        found["gamma"] = gamma(contributions.deciding, rewards)
-    return found

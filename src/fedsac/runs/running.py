@@ -1,89 +1,165 @@
-"""One run under way, and when what it has done becomes final."""
+"""One run under way, and when its rounds are committed."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from fedsac import methods
-from fedsac.contributions.standalone import Contributions
+from fedsac.contributions.base import Contributions
 from fedsac.core.units import Layout
-from fedsac.methods.base import Method, Rewards, State, Task
-from fedsac.runs.folder import Checkpoint, Folder
-from fedsac.runs.setup import Prepared
+from fedsac.errors import FedsacError
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
+from fedsac.runs.checkpoint import Checkpoint
+from fedsac.runs.folder import Folder
+from fedsac.runs.setup import Members, Prepared
+from fedsac.runs.watcher import RunInfo
+
+MEMORY = "behaviour/"  # before the names of what client behaviours remember, in a checkpoint's state
+COMMIT_SHARE = 1 / 20  # of the time, at the most, for commits where they are not made after every round
 
 
 @dataclass
 class Running:
-    """One run under way. Between rounds, `state`, `round` and `records` are what a checkpoint holds."""
+    """One run under way. Between rounds, `state`, `round` and `records` are what a checkpoint holds.
+
+    `members` are the clients that take part; `engine_state` is what an engine adds to a checkpoint, by name.
+    """
 
     prepared: Prepared
     folder: Folder | None = None
     contributions: Contributions | None = None
+    members: Members | None = None
     state: State = field(default_factory=dict)
     round: int = 0
     records: list[dict[str, Any]] = field(default_factory=list)
     committed: int = 0
     keep_models: bool = True  # in the folder, once the run is over
+    memory: State = field(default_factory=dict)  # of client behaviours
+    engine_state: Callable[[], State] = dict
     task: Task = field(init=False)
-    method: Method = field(init=False)
-    rewards: Rewards = field(init=False)
-    held: list[Layout] = field(init=False)  # the submodel that each client holds now
-    counted: torch.Tensor | None = None  # the masks that `held` was counted from
-    settled: tuple[int, State] = field(init=False)  # the last whole round, and the state after it
+    assignment: Assignment = field(init=False)
+    submodels: list[Layout] = field(init=False)  # the shape of what each client is given now
+    _counted: torch.Tensor | None = None  # the masks that `submodels` was counted from
+    _settled: tuple[int, State, State] = field(init=False)  # the last whole round: its number, state and memory
 
-    def begin(self, contributions: Contributions) -> None:
-        """Start the method, or take up the state a checkpoint has brought."""
-        config = self.prepared.config
-        self.contributions = contributions
-        self.task = self.prepared.task(contributions.given(config.contribution_on))
-        self.method = methods.make(config)
-        if not self.state:
-            self.state = self.method.start(self.task)
-        self.settled = self.round, self.state
-        self.earn()
+    @cached_property
+    def method(self) -> Method:
+        return methods.make(self.prepared.config)
 
-    def earn(self) -> None:
-        """Let the method say what everybody holds now."""
-        self.rewards = self.method.rewards(self.task, self.state)
-        if self.rewards.neurons is not self.counted:  # most methods give whole models, always
-            self.counted = self.rewards.neurons
-            self.held = self.prepared.layout.submodels(self.counted)
+    @property
+    def info(self) -> RunInfo:
+        return RunInfo(self.prepared.config, None if self.folder is None else self.folder.path)
 
-    def commit(self, seconds: float) -> None:
-        """Make all whole rounds so far final."""
-        round, state = self.settled
-        if self.folder is not None and self.contributions is not None:
-            checkpoint = Checkpoint(round, state, self.contributions, self.prepared.fingerprint)
-            self.folder.commit(checkpoint, self.records[self.committed : round], seconds)
-        self.committed = round
+    @property
+    def begun(self) -> bool:
+        return hasattr(self, "task")
 
     @property
     def over(self) -> bool:
         return self.round == self.prepared.config.rounds
 
+    def begin(self, contributions: Contributions, members: Members | None = None) -> None:
+        """Start the method, or take up the state a checkpoint has brought. `members` are the prepared clients, unless
+        an engine has others."""
+        self.contributions, self.members = contributions, members or self.prepared.members
+        self.task = self.prepared.task(self.members, contributions)
+        if not self.state:
+            self.state = self.method.start(self.task)
+        self.settle()
+        self.assign()
+
+    def change_members(self, contributions: Contributions, members: Members) -> None:
+        """Go on with other clients: the method carries its state over."""
+        before = self.task.clients
+        self.contributions, self.members = contributions, members
+        self.task = self.prepared.task(members, contributions)
+        self.state = self.method.carry_over(self.task, self.state, before)
+        self.settle()
+        self.assign()
+
+    def assign(self) -> None:
+        """Let the method say what each client is given now."""
+        self.assignment = self.method.assign(self.task, self.state)
+        if self.assignment.neurons is not self._counted:  # most methods give whole models, always
+            self._counted = self.assignment.neurons
+            self.submodels = self.prepared.layout.submodels(self._counted)
+
+    def learn(self, updates: Updates) -> None:
+        """The server's step."""
+        self.state = self.method.learn(self.task, self.state, updates)
+
+    def settle(self) -> None:
+        """The round is whole: from here on, this is what a commit holds."""
+        self._settled = self.round, self.state, self.memory
+
+    @property
+    def uncommitted(self) -> bool:
+        return self.committed < self._settled[0]
+
+    def commit(self, seconds: float) -> None:
+        """Make all whole rounds so far final."""
+        round, state, memory = self._settled
+        if self.folder is not None and self.contributions is not None:
+            beside = self.engine_state() | {f"{MEMORY}{name}": value for name, value in memory.items()}
+            checkpoint = Checkpoint(
+                round, state | beside, self.contributions, self.prepared.fingerprint, self._shown(state)
+            )
+            self.folder.commit(checkpoint, self.records[self.committed : round], seconds)
+        self.committed = round
+
+    def _shown(self, state: State) -> State:
+        """What a report shows of the method's state: importance, and who holds which neurons if not all do."""
+        neurons, importance = self.assignment.neurons, self.method.importance(state)
+        whole = all(submodel == self.prepared.layout for submodel in self.submodels)
+        return ({} if whole else {"neurons": neurons}) | ({} if importance is None else {"importance": importance})
+
+    def take_up(self, note: Callable[[str], None]) -> State:
+        """Go on from the newest checkpoint in the folder, if there is one: returns the state as it is stored there."""
+        assert self.folder is not None
+        newest = self.folder.latest(note)
+        if newest is None:
+            return {}
+        checkpoint, records = newest
+        if checkpoint.fingerprint != self.prepared.fingerprint:
+            raise FedsacError(
+                f"{self.folder.path}: the data or the settings are not what this run began with; bring them back, or "
+                "start a new run"
+            )
+        device = self.prepared.initial.device
+        stored = {
+            name: value.to(device) if isinstance(value, torch.Tensor) else value
+            for name, value in checkpoint.tensors().items()
+        }
+        self.memory = {name.removeprefix(MEMORY): v for name, v in stored.items() if name.startswith(MEMORY)}
+        self.state = {name: value for name, value in stored.items() if not name.startswith(MEMORY)}
+        self.contributions = checkpoint.contributions
+        self.round, self.records, self.committed = checkpoint.round, records, len(records)
+        return stored
+
 
 class Commits:
-    """When what is done becomes final: after every round, or, where many runs write a lot, as soon as commits take no
-    more than a twentieth of the time."""
-
-    SPARE = 20
+    """When rounds are committed: after every round, or, where many runs write a lot, as soon as commits take no more
+    than `COMMIT_SHARE` of the time."""
 
     def __init__(self, runs: Sequence[Running], clock: "Clock", every_round: bool) -> None:
         self.clock, self._runs, self._every_round = clock, runs, every_round
         self._cost, self._when = 0.0, time.monotonic()
 
-    def first(self, runs: Sequence[Running]) -> None:
-        """Contributions are measured: they are kept, and so is what a commit costs."""
+    def at_once(self, runs: Sequence[Running]) -> None:
+        """Runs have begun, or go on with other clients: contributions are kept, and so is what a commit costs."""
+        if not runs:
+            return
         self._when = time.monotonic()
         self._make(runs)
         self._cost, self._when = time.monotonic() - self._when, time.monotonic()
 
     def after_round(self) -> None:
         start = time.monotonic()
-        due = self._every_round or start - self._when >= self.SPARE * self._cost
+        due = self._every_round or (start - self._when) * COMMIT_SHARE >= self._cost
         # What is over and leaves no models is written down when it is finished.
         self._make([run for run in self._waiting() if (run.keep_models if run.over else due)])
         if due:
@@ -95,8 +171,7 @@ class Commits:
         self._make(self._waiting())
 
     def _waiting(self) -> list[Running]:
-        """Runs with whole rounds that are not final."""
-        return [run for run in self._runs if run.committed < run.settled[0]]
+        return [run for run in self._runs if run.begun and run.uncommitted]
 
     def _make(self, runs: Sequence[Running]) -> None:
         for run in runs:

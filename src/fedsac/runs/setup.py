@@ -10,26 +10,42 @@ import torch
 from torch import Tensor
 
 from fedsac import methods
-from fedsac.clients.training import Clients
-from fedsac.compute.training import Samples
+from fedsac.clients.population import Clients
+from fedsac.compute.samples import Samples
 from fedsac.config import Config
+from fedsac.contributions.base import Contributions
+from fedsac.core.metrics import Metric
 from fedsac.core.units import Layout
-from fedsac.data.catalogue import NAMES, DataSet, load
+from fedsac.data.catalogue import is_function, load
+from fedsac.data.dataset import DataSet
 from fedsac.data.split import Split, split, thinned
+from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, DATA, METRICS, SCENES
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task
-from fedsac.models.network import initial
+from fedsac.models.start import Wanted, starting_network
 
 DEFAULTS = Config()
+# Settings that neither the data nor the clients depend on: runs that differ in these alone share everything else.
 METHODS_OWN = (
-    "method",
-    "options",
-    "beta",
-    "importance_every",
-    "eval_every",
-    "contribution",
-    "contribution_on",
-)  # not the data's
+    *("method", "options", "beta", "importance_every", "eval_every", "behaviour", "metric"),
+    *("contribution", "contribution_on", "contributions"),
+)
+LATER = ("metric",)  # settings that came later: at their defaults, a run's fingerprint is what it was before
+
+
+@dataclass(frozen=True)
+class Members:
+    """The clients that take part: names, numbers of samples, and sizes as shares of the largest."""
+
+    names: tuple[str, ...]
+    samples: tuple[int, ...]
+    size_shares: tuple[float, ...]
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], samples: tuple[int, ...], sizes: Sequence[int] | None = None) -> "Members":
+        """`sizes` are the numbers of samples, unless a scene counts otherwise."""
+        sizes = samples if sizes is None else sizes
+        return cls(names, samples, tuple(size / max(sizes) for size in sizes))
 
 
 @dataclass(frozen=True)
@@ -47,36 +63,47 @@ class Prepared:
     @property
     def fingerprint(self) -> str:
         """Of the data and of every setting that results depend on."""
-        elsewhere = {"data": "-", "data_dir": None, "threads": None, "device": "cpu"}
-        return (
-            hashlib.blake2b(self.config.replace(**elsewhere).toml().encode(), digest_size=8).hexdigest()
-            + self.data_hash
+        config = self.config.replace(
+            data="-", data_dir=None, threads=None, device="cpu", contributions=None, network=DEFAULTS.network
         )
+        text = config.toml(without=[name for name in LATER if getattr(config, name) == getattr(DEFAULTS, name)])
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() + self.data_hash
+
+    @property
+    def metric(self) -> Metric:
+        """The score that everything is measured by."""
+        metric: Metric = METRICS.resolve(self.config.metric)
+        return metric
 
     @property
     def layout(self) -> Layout:
         return self.clients.layout
 
-    def task(self, contributions: tuple[float, ...]) -> Task:
+    @property
+    def members(self) -> Members:
+        """The prepared clients as those who take part."""
+        scene, rows = self.config.scene, self.clients.rows
+        classes = None
+        if scene not in (None, "silos") and getattr(SCENES.resolve(str(scene)), "size_is_classes", False):
+            classes = [len(np.unique(self.split.data.y[own])) for own in rows]
+        return Members.of(self.clients.names, tuple(len(own) for own in rows), classes)
+
+    def task(self, members: Members, contributions: Contributions) -> Task:
+        """What the server has, with these members and contributions."""
         return Task(
             layout=self.layout,
             initial=self.initial,
-            clients=self.clients.names,
-            samples=tuple(len(own) for own in self.clients.rows),
-            contributions=contributions,
+            clients=members.names,
+            samples=members.samples,
+            contributions=contributions.given(self.config.contribution_on),
             validation=self.validation,
             rounds=self.config.rounds,
             seed=self.config.seed,
             lr=self.config.lr,
             batch=self.config.batch,
-            size_shares=self._size_shares(),
+            size_shares=members.size_shares,
+            metric=self.metric,
         )
-
-    def _size_shares(self) -> tuple[float, ...]:
-        sizes = [len(own) for own in self.clients.rows]
-        if self.config.scene == "cla":
-            sizes = [len(np.unique(self.split.data.y[own])) for own in self.clients.rows]
-        return tuple(size / max(sizes) for size in sizes)
 
 
 def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *, quiet: bool = True) -> list[Prepared]:
@@ -87,7 +114,7 @@ def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *,
     alike: dict[str, Prepared] = {}
     prepared = []
     for i, config in enumerate(configs):
-        methods.make(config)  # an unknown method is an error before any work is done
+        _look_up(config)
         if splits is None:
             key = (config.data, config.data_dir, config.label, config.share)
             if key not in read:
@@ -107,6 +134,16 @@ def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *,
         if splits is None:
             alike[common] = prepared[-1]
     return prepared
+
+
+def _look_up(config: Config) -> None:
+    """What does not exist is an error before any work is done."""
+    methods.make(config)
+    for door, name in ((METRICS, config.metric), (CONTRIBUTIONS, config.contribution), (BEHAVIOURS, config.behaviour)):
+        if name is not None:
+            door.resolve(name)
+    if config.contributions is not None and not Path(config.contributions).is_file():
+        raise FedsacError(f"contributions {config.contributions}: there is no such file")
 
 
 def _settled(config: Config, data: DataSet) -> Config:
@@ -140,9 +177,14 @@ def _settled(config: Config, data: DataSet) -> Config:
         precision=precision,
         threads=config.threads or torch.get_num_threads(),
         # Absolute, so that a run can be resumed from any folder.
-        data=config.data if config.data in NAMES else str(named.resolve()),
+        data=config.data if config.data in DATA.entries or _is_function(config.data) else str(named.resolve()),
         data_dir=None if config.data_dir is None else str(Path(config.data_dir).resolve()),
+        contributions=None if config.contributions is None else str(Path(config.contributions).resolve()),
     )
+
+
+def _is_function(data: str) -> bool:
+    return is_function(data) and not Path(data).exists()
 
 
 def placed(config: Config, dealt: Split) -> Prepared:
@@ -176,7 +218,10 @@ class _Placed:
 
         normal = _put(scale[None], device).to(dtype), _put(shift[None], device).to(dtype)
         pool = Samples(inputs(data.x), self._once(data.y, device), *normal)
-        layout = Layout((data.x.shape[1], *config.hidden, len(data.classes)))
+        wanted = Wanted(data.x.shape[1], len(data.classes), config.hidden, config.seed, dtype)
+        network = starting_network(config.network, wanted)
+        layout = network.layout
+        config = config.replace(hidden=layout.hidden)  # a factory of one's own decides this itself
         rows = torch.from_numpy(dealt.validation).to(device)
         return Prepared(
             config=config,
@@ -193,7 +238,7 @@ class _Placed:
             ),
             validation=Samples(pool.x[rows], pool.y[rows], *normal),
             test=Samples(inputs(dealt.x_test), self._once(dealt.y_test, device), *normal),
-            initial=initial(layout, config.seed, dtype).to(device),
+            initial=network.params.to(device),
             data_hash=self._data_hash(dealt),
         )
 

@@ -7,7 +7,8 @@ import numpy as np
 from fedsac.data.dataset import DataSet
 from fedsac.data.files.labels import class_names, encode
 from fedsac.data.files.npzfile import npz_names
-from fedsac.data.files.tables import SUFFIXES, Table, aligned, read_table
+from fedsac.data.files.reading import read_table
+from fedsac.data.files.tables import SUFFIXES, Table, aligned
 from fedsac.data.messages import unreadable
 from fedsac.errors import FedsacError
 

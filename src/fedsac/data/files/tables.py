@@ -1,4 +1,4 @@
-"""Files of one's own: .npz, .csv and .parquet, read into one kind of table."""
+"""The one kind of table that every data file is read into, and how two of them are aligned."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,23 +20,6 @@ class Table:
     features: tuple[str, ...]  # () where they have no names (.npz)
     channel: np.ndarray  # [d] int64
     top: float
-
-
-def read_table(path: Path, label: str, require_label: bool) -> Table:
-    """Read a file whole; `label` names the label column of a .csv or .parquet (an .npz has `y`)."""
-    # Imported here because these readers build a Table.
-    from fedsac.data.files.csvfile import read_csv
-    from fedsac.data.files.npzfile import read_npz
-    from fedsac.data.files.parquetfile import read_parquet
-
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        return read_npz(path, require_label)
-    if suffix == ".csv":
-        return read_csv(path, label, require_label)
-    if suffix == ".parquet":
-        return read_parquet(path, label, require_label)
-    raise FedsacError(f"{path}: {suffix or 'no suffix'} is no kind of data file; use {', '.join(SUFFIXES)}")
 
 
 def named_table(x: np.ndarray, labels: list[str] | None, features: tuple[str, ...]) -> Table:

@@ -41,7 +41,6 @@ class Published:
     """A set that somebody publishes and fedsac can find, fetch and read."""
 
     name: str
-    what: str
     folder: str  # below a root
     files: tuple[str, ...]  # what the reader needs in that folder
     read: Callable[[Path], Split]
@@ -55,7 +54,6 @@ class Published:
 
 FASHION = Published(
     name="fashion-mnist",
-    what="60,000 + 10,000 images 28x28 of clothes, 10 classes",
     folder="fashion-mnist",
     files=IDX_FILES,
     read=read_idx_set,
@@ -72,7 +70,6 @@ FASHION = Published(
 )
 CIFAR10 = Published(
     name="cifar10",
-    what="50,000 + 10,000 colour images 32x32, 10 classes",
     folder="cifar-10-batches-bin",
     files=CIFAR_FILES,
     read=read_cifar,
@@ -83,7 +80,6 @@ CIFAR10 = Published(
 )
 SVHN = Published(
     name="svhn",
-    what="73,257 + 26,032 colour images 32x32 of house numbers, 10 classes",
     folder="svhn",
     files=SVHN_FILES,
     read=read_svhn,
@@ -97,7 +93,6 @@ SVHN = Published(
 )
 MNIST = Published(
     name="mnist",
-    what="60,000 + 10,000 images 28x28 of digits, 10 classes",
     folder="mnist",
     files=IDX_FILES,
     read=read_idx_set,

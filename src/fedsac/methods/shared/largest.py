@@ -19,7 +19,7 @@ def keep(layout: Layout, update: Tensor, shares: Tensor) -> Tensor:
     >>> keep(Layout((1, 1, 5)), update, torch.tensor([.4]))[0, -5:].tolist()
     [0.5, 0.0, 0.0, -0.7, 0.0]
     """
-    n = torch.tensor(_sizes(layout), dtype=torch.float64).unsqueeze(1)
+    n = torch.tensor(layout.tensor_sizes, dtype=torch.float64).unsqueeze(1)
     # Shares that come to a whole number of entries but for rounding: no entry more.
     k = torch.ceil(n * shares.double().cpu() - 1e-6).clamp_min(0).minimum(n - 1).long()
     size = update.abs()
@@ -27,7 +27,7 @@ def keep(layout: Layout, update: Tensor, shares: Tensor) -> Tensor:
         return _at_once(layout, update, size, k)
     nothing = torch.zeros((), dtype=update.dtype, device=update.device)
     kept = update.new_empty(len(shares), len(update))
-    sizes = _sizes(layout)
+    sizes = layout.tensor_sizes
     pieces = zip(*(t.split(sizes, dim=-1) for t in (kept, update, size)), _bounds(layout, size, k), strict=True)
     for part, values, magnitudes, bound in pieces:
         torch.where(magnitudes >= bound.unsqueeze(1), values, nothing, out=part)
@@ -38,7 +38,7 @@ def _bounds(layout: Layout, size: Tensor, k: Tensor) -> Tensor:
     """The k-th largest [pieces, N] of each piece, tensor by tensor; infinity where k is 0."""
     k = k.to(size.device)
     at = (k - 1).clamp_min(0)
-    ordered = [piece.sort(descending=True).values for piece in size.split(_sizes(layout))]
+    ordered = [piece.sort(descending=True).values for piece in size.split(layout.tensor_sizes)]
     least = torch.stack([values[i] for values, i in zip(ordered, at, strict=True)])
     return least.masked_fill_(k == 0, torch.inf)
 
@@ -58,12 +58,6 @@ def _at_once(layout: Layout, update: Tensor, size: Tensor, k: Tensor) -> Tensor:
 @lru_cache(maxsize=16)
 def _numbered(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """The piece of each parameter; the same as the upper half of a key; on the CPU: where pieces end, [pieces, 1]."""
-    sizes = torch.tensor(_sizes(layout))
+    sizes = torch.tensor(layout.tensor_sizes)
     number = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
     return number.to(device), (number << 32).to(device), sizes.cumsum(0).unsqueeze(1)
-
-
-def _sizes(layout: Layout) -> list[int]:
-    """Entries of each weight and each bias, in their order."""
-    pairs = zip(layout.sizes, layout.sizes[1:], strict=False)
-    return [size for inputs, outputs in pairs for size in (inputs * outputs, outputs)]

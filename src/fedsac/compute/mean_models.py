@@ -1,0 +1,41 @@
+"""Weighted means of a few models, many at once: how good any of them would be."""
+
+import torch
+from torch import Tensor
+
+from fedsac.compute.evaluation import fold
+from fedsac.compute.samples import Samples
+from fedsac.core.metrics import Metric, accuracy
+from fedsac.core.units import Layout
+
+MODELS_AT_ONCE = 16
+
+
+class MeanModels:
+    """Scores on some samples of means of `models` [k, parameters].
+
+    Before its ReLU, the first layer of a mean is the mean of the first layers. By far the largest layer is so computed
+    once for each model and not for each of hundreds of means.
+    """
+
+    def __init__(self, layout: Layout, models: Tensor, on: Samples, metric: Metric) -> None:
+        weight, bias = layout.views(fold(layout, models, on.scale, on.shift))[0]
+        inputs = on.x.to(models.dtype).expand(len(models), -1, -1)
+        self._first = torch.baddbmm(bias.unsqueeze(1), inputs, weight)
+        self._above, self._rest = Layout(layout.sizes[1:]), models[:, weight[0].numel() + bias[0].numel() :]
+        self._y, self._metric = on.y, metric
+
+    def scores(self, shares: Tensor) -> Tensor:
+        """From weights [S, k], which add up to 1 in each row, to float64 [S] on the CPU."""
+        return torch.cat([self._scores(part) for part in shares.to(self._rest).split(MODELS_AT_ONCE)]).cpu()
+
+    def _scores(self, shares: Tensor) -> Tensor:
+        a = (shares @ self._first.flatten(1)).unflatten(1, self._first.shape[1:])
+        for w, b in self._above.views(shares @ self._rest):
+            a = torch.baddbmm(b.unsqueeze(1), a.relu_(), w)
+        if self._metric is accuracy:
+            return (a.argmax(2) == self._y).double().mean(1)
+        labels = self._y.cpu().numpy()
+        return torch.tensor(
+            [self._metric(labels, one.double().softmax(1).cpu().numpy()) for one in a], dtype=torch.float64
+        )

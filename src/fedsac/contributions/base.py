@@ -1,0 +1,95 @@
+"""What clients bring, as numbers, and where such numbers can come from beside a measurement. Loads no torch."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsac.errors import FedsacError
+
+STANDALONE = "standalone"
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """The score of each client's standalone model, on the validation set and on the test set; `diverged` clients
+    count as 0.
+
+    `deciding`: where something else than standing alone decides reputations, its values as measured or given.
+    """
+
+    validation: tuple[float, ...]
+    test: tuple[float, ...]
+    diverged: tuple[str, ...] = ()
+    deciding: tuple[float, ...] | None = None
+
+    def given(self, on: str) -> tuple[float, ...]:
+        """What a method gets as c: the scores `on` validation or test, or the deciding values put in [0, 1]."""
+        if self.deciding is not None:
+            return in_unit_range(self.deciding)
+        return self.test if on == "test" else self.validation
+
+
+def in_unit_range(values: Sequence[float]) -> tuple[float, ...]:
+    """Values of either sign as methods can take them (some divide by their sum): max(0, v_i) / max_k v_k.
+
+    Whoever harms counts like someone who brings nothing; ratios between the others stay; the best has 1. Where nobody
+    brings anything, all have 1.
+
+    >>> in_unit_range([.25, -.5, .125])
+    (1.0, 0.0, 0.5)
+    >>> in_unit_range([0., -.5])
+    (1.0, 1.0)
+    """
+    best = max(values)
+    return tuple(max(0.0, v) / best if best > 0 else 1.0 for v in values)
+
+
+def read_given(path: Path, clients: Sequence[str]) -> tuple[float, ...]:
+    """Contributions from a file, in the order of `clients`: a .json object {client: number}, or a .csv file with the
+    columns client and contribution."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedsacError(f"{path}: cannot be read ({error})") from None
+    given = _json(text, path) if path.suffix.lower() == ".json" else _csv(text, path)
+    if missing := [name for name in clients if name not in given]:
+        raise FedsacError(f"{path} has no contribution of {missing[0]}; it needs one for each of {', '.join(clients)}")
+    if extra := [name for name in given if name not in clients]:
+        raise FedsacError(f"{path} has a contribution of {extra[0]}, who is no client; they are {', '.join(clients)}")
+    return tuple(_number(given[name], name, path) for name in clients)
+
+
+def _json(text: str, path: Path) -> dict[str, object]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise FedsacError(f"{path}: not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise FedsacError(f'{path}: must be an object with a number for each client, as in {{"client-01": 0.5}}')
+    return found
+
+
+def _csv(text: str, path: Path) -> dict[str, object]:
+    rows = csv.DictReader(io.StringIO(text))
+    if set(rows.fieldnames or ()) != {"client", "contribution"}:
+        raise FedsacError(f"{path}: line 1 must name the columns client and contribution, not {rows.fieldnames}")
+    given: dict[str, object] = {}
+    for row in rows:
+        if row["client"] in given:
+            raise FedsacError(f"{path}: line {rows.line_num}: {row['client']} is there twice; keep one")
+        given[row["client"]] = row["contribution"]
+    return given
+
+
+def _number(value: object, client: str, path: Path) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise FedsacError(f"{path}: the contribution of {client} must be a number, not {value!r}")
+    return number

@@ -1,0 +1,21 @@
+"""Files of one's own: .npz, .csv and .parquet, read into one kind of table."""
+
+from pathlib import Path
+
+from fedsac.data.files.csvfile import read_csv
+from fedsac.data.files.npzfile import read_npz
+from fedsac.data.files.parquetfile import read_parquet
+from fedsac.data.files.tables import SUFFIXES, Table
+from fedsac.errors import FedsacError
+
+
+def read_table(path: Path, label: str, require_label: bool) -> Table:
+    """Read a file whole; `label` names the label column of a .csv or .parquet (an .npz has `y`)."""
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        return read_npz(path, require_label)
+    if suffix == ".csv":
+        return read_csv(path, label, require_label)
+    if suffix == ".parquet":
+        return read_parquet(path, label, require_label)
+    raise FedsacError(f"{path}: {suffix or 'no suffix'} is no kind of data file; use {', '.join(SUFFIXES)}")

@@ -1,0 +1,216 @@
+"""Everything that can be named in a config or on the command line, and where it is defined.
+
+A name is one of the built-in ones below, or `module:attribute` for one of your own, found on PYTHONPATH. Some names
+take a parameter behind a colon: `dir:1.0`, `absent:0.2`, `mymodule:myscene:3`. Only what is named is imported.
+"""
+
+import difflib
+import importlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedsac.errors import FedsacError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A built-in: `target` is module:attribute in this package, `what` it does in a line, `citation` its origin.
+
+    `parameter` says what stands behind the colon; None: nothing may.
+    """
+
+    target: str
+    what: str
+    citation: str = ""
+    parameter: str | None = None
+
+
+@dataclass(frozen=True)
+class Door:
+    """One kind of thing that can be named."""
+
+    kind: str
+    entries: dict[str, Entry]
+    page: str  # in docs/: how to write one's own
+
+    def parse(self, text: str) -> tuple[str, str | None]:
+        """What is named, and the parameter behind it. Nothing is imported.
+
+        >>> SCENES.parse("dir:0.5"), SCENES.parse("mine:halves:3")
+        (('dir', '0.5'), ('mine:halves', '3'))
+        """
+        name, colon, rest = text.partition(":")
+        if name in self.entries:
+            if colon and self.entries[name].parameter is None:
+                raise FedsacError(f"{self.kind} {name} takes no parameter; leave :{rest} out")
+            return name, rest if colon else None
+        attribute, second, parameter = rest.partition(":")
+        if not colon or not name or not attribute:
+            near = difflib.get_close_matches(name, self.entries, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise FedsacError(f"no {self.kind} {text!r}{hint}; there are {self.names()}, or module:attribute")
+        return f"{name}:{attribute}", parameter if second else None
+
+    def spelled(self, text: str) -> str:
+        """One spelling for one thing: `dir:1` and `dir:1.0` must not draw differently. Checks the parameter, too.
+
+        >>> SCENES.spelled("dir:1")
+        'dir:1.0'
+        """
+        name, value = self.parse(text)
+        if name not in self.entries or self.entries[name].parameter is None:
+            return text
+        try:
+            number = float(value or "")
+        except ValueError:
+            number = math.nan
+        if not 0 < number < math.inf:
+            raise FedsacError(f"{self.kind} {text!r}: {name} needs a number above 0, as in {name}:1.0")
+        return f"{name}:{number!r}"
+
+    def resolve(self, text: str) -> Any:
+        """The object that is named, imported.
+
+        >>> METRICS.resolve("accuracy").__name__
+        'accuracy'
+        """
+        name, _ = self.parse(text)
+        target = f"fedsac.{self.entries[name].target}" if name in self.entries else name
+        module, _, attribute = target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: no module's name at all
+            raise FedsacError(f"{self.kind} {text!r} cannot be imported: {error}; is it on PYTHONPATH?") from None
+
+    def names(self) -> str:
+        """The built-in names as a person would type them."""
+        return ", ".join(f"{n}:{e.parameter}" if e.parameter else n for n, e in self.entries.items())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+
+_FEDSAC = "Wang et al., KDD 2024"
+METHODS = Door(
+    "method",
+    {
+        "standalone": Entry("methods.standalone:Standalone", "nobody shares anything", "-"),
+        "fedavg": Entry("methods.fedavg:FedAvg", "everyone gets the mean model", "McMahan et al., AISTATS 2017"),
+        "qffl": Entry(
+            "methods.qffl:QFFL", "the mean model, clients with a higher loss weigh more", "Li et al., ICLR 2020"
+        ),
+        "cffl": Entry("methods.cffl:CFFL", "gradients by validation accuracy and data size", "Lyu et al., 2020"),
+        "cgsv": Entry(
+            "methods.cgsv:CGSV", "gradients by similarity to the common direction", "Xu et al., NeurIPS 2021"
+        ),
+        "fedave": Entry("methods.fedave:FedAVE", "gradients by accuracy and likeness of the data", "Wang et al., 2024"),
+        "rffl": Entry("methods.rffl:RFFL", "gradients by reputation, outsiders removed", "Xu and Lyu, 2020"),
+        "iafl": Entry("methods.iafl:IAFL", "as many of the others' updates as earned", "Wu et al., ICLR 2024"),
+        "fedrac": Entry(
+            "methods.fedrac:FedRAC",
+            "submodels by validation accuracy, rarely trained neurons first",
+            "CVPR 2026",
+        ),
+        "fedsac": Entry("methods.fedsac:FedSAC", "submodels by importance", _FEDSAC),
+        "fedsac-no-allocation": Entry(
+            "methods.ablations:NoAllocation", "FedSAC with neurons in random order (Table 3)", _FEDSAC
+        ),
+        "fedsac-no-aggregation": Entry(
+            "methods.ablations:NoAggregation", "FedSAC with FedAvg's mean (Table 3)", _FEDSAC
+        ),
+        "fedsac-plus": Entry(
+            "methods.fedsac_plus:FedSACPlus", "submodels calibrated to targets inside BCF", "this project"
+        ),
+    },
+    "adding-a-method.md",
+)
+
+SCENES = Door(
+    "scene",
+    {
+        "pow": Entry("data.scenes:power_law", "sizes along a power law"),
+        "cla": Entry("data.scenes:class_imbalance", "unequal numbers of classes"),
+        "dir": Entry("data.scenes:dirichlet", "Dirichlet shares of classes, near-equal sizes", "", "ALPHA"),
+        "dir-class": Entry(
+            "data.scenes:dirichlet_by_class", "each class spread over the clients by Dirichlet", "", "ALPHA"
+        ),
+        "iid": Entry("data.scenes:iid", "equal shares at random"),
+    },
+    "extending.md",
+)
+
+DATA = Door(
+    "data set",
+    {
+        "digits": Entry("data.catalogue:digits", "1,797 images 8x8 of digits, 10 classes (embedded)"),
+        "fashion-mnist": Entry("data.catalogue:fashion_mnist", "60,000 + 10,000 images 28x28 of clothes, 10 classes"),
+        "cifar10": Entry("data.catalogue:cifar10", "50,000 + 10,000 colour images 32x32, 10 classes"),
+        "svhn": Entry("data.catalogue:svhn", "73,257 + 26,032 colour images 32x32 of house numbers, 10 classes"),
+        "mnist": Entry("data.catalogue:mnist", "60,000 + 10,000 images 28x28 of digits, 10 classes"),
+    },
+    "extending.md",
+)
+
+CONTRIBUTIONS = Door(
+    "contribution",
+    {
+        "standalone": Entry("contributions.standalone:standalone", "the score of a model that a client trains alone"),
+        "leave-one-out": Entry("contributions.leave_one_out:measure", "what the common model loses without the client"),
+        "shapley": Entry(
+            "contributions.shapley:measure",
+            "Shapley values of FedAvg's rounds",
+            "GTG: Liu et al., ACM TIST 2022",
+        ),
+        "cosine": Entry(
+            "contributions.cosine:measure",
+            "how far updates point where everybody's do",
+            "Xu et al., NeurIPS 2021",
+        ),
+    },
+    "extending.md",
+)
+
+METRICS = Door(
+    "metric",
+    {
+        "accuracy": Entry("core.metrics:accuracy", "share of samples whose class is right"),
+        "balanced-accuracy": Entry("core.metrics:balanced_accuracy", "mean recall over the classes"),
+        "macro-f1": Entry("core.metrics:macro_f1", "mean F1 over the classes"),
+        "auc": Entry("core.metrics:auc", "area under the ROC curve, one class against the rest, mean"),
+    },
+    "extending.md",
+)
+
+NETWORKS = Door(
+    "network",
+    {"mlp": Entry("models.mlp:mlp", "perceptron with ReLU; --hidden says how many neurons in each layer")},
+    "extending.md",
+)
+
+BEHAVIOURS = Door(
+    "behaviour",
+    {
+        "absent": Entry("clients.behaviour:absent", "misses a round with this probability", "", "PROBABILITY"),
+        "late": Entry(
+            "clients.behaviour:late",
+            "sends its previous round's update with this probability",
+            "",
+            "PROBABILITY",
+        ),
+    },
+    "extending.md",
+)
+
+LOGGERS = Door(
+    "log",
+    {
+        "csv": Entry("runs.loggers.csvfile:CsvLogger", "rounds.csv in the run's folder"),
+        "tensorboard": Entry("runs.loggers.tensorboard:TensorBoardLogger", "needs fedsac[tensorboard]"),
+        "mlflow": Entry("runs.loggers.mlflow:MLflowLogger", "needs fedsac[mlflow]"),
+    },
+    "extending.md",
+)
+
+ALL = (METHODS, SCENES, DATA, CONTRIBUTIONS, METRICS, NETWORKS, BEHAVIOURS, LOGGERS)

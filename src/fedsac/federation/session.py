@@ -1,0 +1,41 @@
+"""A federation's run under way: what the coordinator's parts share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedsac.federation.asking import Requests
+from fedsac.federation.folder import Federation
+from fedsac.federation.ledger import Ledger
+from fedsac.federation.link import Link
+from fedsac.federation.members import Member
+from fedsac.federation.wire import submodel
+from fedsac.runs.running import Running
+from fedsac.runs.setup import Prepared
+
+
+@dataclass
+class Session:
+    """`members` are the sites that have joined; `run` is the run as the round loop knows it."""
+
+    federation: Federation
+    link: Link
+    ledger: Ledger
+    run: Running
+    say: Callable[[str], None]
+    sleep: Callable[[float], None]
+    members: dict[str, Member] = field(default_factory=dict)
+    requests: Requests = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.requests = Requests(self.federation, self.link, self.ledger, self.members, self.say)
+
+    @property
+    def prepared(self) -> Prepared:
+        return self.run.prepared
+
+    def submodel_of(self, name: str) -> dict[str, np.ndarray]:
+        """What a site is given now: its model, cut to its neurons."""
+        i, given = self.run.task.clients.index(name), self.run.assignment
+        return submodel(self.prepared.layout, given.model(i), given.neurons[i])

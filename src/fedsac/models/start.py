@@ -1,0 +1,50 @@
+"""The network that a run starts from, by name."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fedsac.doors import NETWORKS
+from fedsac.errors import FedsacError
+from fedsac.models.network import Network
+from fedsac.rng import stream
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run needs of its network."""
+
+    features: int
+    classes: int
+    hidden: tuple[int, ...]
+    seed: int
+    dtype: torch.dtype
+
+
+def starting_network(named: str, wanted: Wanted) -> Network:
+    """The network of this name with its starting weights: a built-in one, or what `module:factory` makes."""
+    make = NETWORKS.resolve(named)
+    network: Network = make(wanted) if named in NETWORKS.entries else _from_factory(named, make, wanted)
+    sizes = network.layout.sizes
+    if (sizes[0], sizes[-1]) != (wanted.features, wanted.classes):
+        raise FedsacError(
+            f"network {named}: it takes {sizes[0]} features and knows {sizes[-1]} classes; the data has "
+            f"{wanted.features} and {wanted.classes}"
+        )
+    return network
+
+
+def _from_factory(named: str, make: Callable[..., nn.Module], wanted: Wanted) -> Network:
+    """A factory of one's own takes the numbers of features and classes, or nothing, and gives a torch module."""
+    takes = len(inspect.signature(make).parameters)
+    if takes not in (0, 2):
+        raise FedsacError(f"network {named} must take features and classes, or nothing; it takes {takes} arguments")
+    # torch draws starting weights from its global generator: seeded for this, and left as it was.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(stream(wanted.seed, "initial weights").integers(2**63)))
+        module = make(wanted.features, wanted.classes) if takes else make()
+    network = Network.of(module)
+    return Network(network.layout, network.params.to(wanted.dtype))

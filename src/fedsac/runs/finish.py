@@ -1,0 +1,55 @@
+"""The end of a run: its result, and the models that clients are paid with."""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from fedsac.models.files import serialised_bytes
+from fedsac.models.network import Network
+from fedsac.models.submodels import extract
+from fedsac.runs.result import Result
+from fedsac.runs.running import Running
+from fedsac.runs.watcher import Watcher
+
+RewardModels = Callable[[Sequence[Running]], list[Tensor]]
+
+
+def finished(run: Running, reward_models: RewardModels, seconds: float, watcher: Watcher) -> Result:
+    """The result of a run whose rounds are over; its folder is completed."""
+    assert run.contributions is not None and run.members is not None
+    layout, initial = run.prepared.layout, run.prepared.initial
+    models: tuple[Network, ...] = ()
+    common = None
+    if run.keep_models:
+        own = reward_models([run])[0].cpu()
+        models = tuple(
+            extract(Network(layout, own[i if len(own) > 1 else 0]), mask)
+            for i, mask in enumerate(run.assignment.neurons.cpu())
+        )
+        shared = run.method.common_model(run.state)
+        common = None if shared is None else Network(layout, shared.cpu())
+    result = Result(
+        config=run.prepared.config,
+        clients=run.task.clients,
+        samples=run.task.samples,
+        contributions=run.contributions,
+        # Rounds before somebody came or left have other clients: they cannot be compared with these.
+        records=tuple(record for record in run.records if len(record["neurons"]) == len(run.task.clients)),
+        reputations=run.assignment.reputations,
+        layout=layout,
+        global_model=common,
+        reward_models=models,
+        reward_bytes={
+            "counted": initial.element_size() * sum(submodel.parameters for submodel in run.submodels),
+            "serialised": sum(serialised_bytes(submodel, initial.dtype) for submodel in run.submodels),
+        },
+        seconds=seconds,
+        folder=None if run.folder is None else run.folder.path,
+        reported_on="validation" if run.prepared.split.test_is_validation else "test",
+    )
+    if run.folder is not None:
+        if run.committed < run.round:
+            run.folder.log(run.records[run.committed :])
+        run.folder.finish(result, run.prepared.split, keep_models=run.keep_models)
+    watcher.end(run.info, result)
+    return result

@@ -1,0 +1,50 @@
+"""Which round a result is taken from: `last`, `selected` or `best`; and how a round is judged. Loads no torch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedsac.contributions.base import Contributions
+from fedsac.core.fairness import fairness, gamma
+
+LABELS = ("last", "selected", "best")
+JUDGED = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy", "mcg", "cgs")
+"""The fairness part of a round's record. `accuracy` has max, mean and min of the rewards, by whatever metric."""
+
+
+def chosen(records: Sequence[dict[str, Any]], contributions: Contributions) -> dict[str, dict[str, Any]]:
+    """The round behind each label (protocol 13); ties go to the later one, and to the last where gamma never exists.
+
+    `selected` looks at nothing but the validation set; `best` picks on the test set, as the paper does. Where another
+    measure than standing alone decides, its values take the contributions' place in both.
+    """
+    expected = contributions.validation if contributions.deciding is None else contributions.deciding
+    evaluated = [record for record in records if record["rewards"] is not None]
+
+    def highest(scores: list[float | None]) -> dict[str, Any]:
+        ranked = [(-float("inf") if s is None else s, i) for i, s in enumerate(scores)]
+        return evaluated[max(ranked)[1]]
+
+    return {
+        "last": evaluated[-1],
+        "selected": highest([gamma(expected, r["rewards_validation"]) for r in evaluated]),
+        "best": highest([r["gamma"] for r in evaluated]),
+    }
+
+
+def reported(record: dict[str, Any]) -> dict[str, Any]:
+    """What a summary says of a round. A run that an earlier version began has rounds without the newer numbers."""
+    return {"round": record["round"]} | {key: record[key] for key in JUDGED if key in record}
+
+
+def judged(contributions: Contributions, rewards: Sequence[float] | None) -> dict[str, Any]:
+    """The fairness part of a round's record; all None in a round that was not evaluated.
+
+    Where another measure than standing alone decides, gamma is taken with its values. BCF, alpha-BCF and gamma* bound
+    scores from below by scores: they are taken with the standalone ones in any case, and so are the gains.
+    """
+    if rewards is None:
+        return dict.fromkeys(JUDGED)
+    judgement = fairness(contributions.test, rewards).as_dict()
+    if contributions.deciding is not None:
+        judgement["gamma"] = gamma(contributions.deciding, rewards)
+    return judgement

@@ -1,0 +1,75 @@
+"""The local engine: all clients on this machine, those of many runs in shared stacks."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from fedsac.clients.behaviour import Conduct
+from fedsac.clients.rounds import Absent, LocalRound, personalised
+from fedsac.contributions.base import Contributions
+from fedsac.contributions.measurement import Measurement, decided, is_measured
+from fedsac.contributions.standalone import standalone
+from fedsac.runs.running import Running
+from fedsac.runs.watcher import Watcher
+
+
+class LocalEngine:
+    """Clients that train on this machine. `absent` says who drops out of which round."""
+
+    def __init__(self, watcher: Watcher, absent: Absent) -> None:
+        self._watcher, self._absent = watcher, absent
+
+    def gather(self, runs: Sequence[Running]) -> list[Running]:
+        """Measure contributions of runs that are new. Clients neither come nor go."""
+        waiting = [run for run in runs if not run.begun]
+        new = [run for run in waiting if run.contributions is None]
+        measured = self._measured(new) if new else {}
+        for run in waiting:
+            run.begin(measured[id(run)] if run.contributions is None else run.contributions)
+        return new
+
+    def train(self, runs: Sequence[Running]) -> LocalRound:
+        conducts = [
+            None if (named := run.prepared.config.behaviour) is None else Conduct(named, run.memory) for run in runs
+        ]
+        return LocalRound([(run.prepared.clients, run.assignment, run.round) for run in runs], self._absent, conducts)
+
+    def reward_models(self, runs: Sequence[Running]) -> list[Tensor]:
+        return personalised([(run.prepared.clients, run.assignment, run.round) for run in runs])
+
+    def _measured(self, runs: Sequence[Running]) -> dict[int, Contributions]:
+        """Contributions by the run's id. Runs that differ only in their method have the same clients, who stand alone
+        only once."""
+        distinct = {_clients(run): run for run in runs}
+        measurements = {key: _measurement(run) for key, run in distinct.items()}
+        longest = max(m.steps for m in measurements.values())
+        alone = standalone(list(measurements.values()), lambda step: self._watcher.alone(step, longest))
+        for name in dict.fromkeys(name for each in alone for name in each.diverged):
+            self._watcher.note(f"{name} diverged while training alone: its contribution counts as 0")
+        by_clients = dict(zip(measurements, alone, strict=True))
+        by_measure: dict[tuple[object, ...], Contributions] = {}
+        for run in runs:
+            key = _measure(run)
+            if key not in by_measure:
+                config = run.prepared.config
+                if is_measured(config):
+                    self._watcher.note(f"measuring contributions: {config.contribution}")
+                by_measure[key] = decided(config, measurements[_clients(run)], by_clients[_clients(run)])
+        return {id(run): by_measure[_measure(run)] for run in runs}
+
+
+def _clients(run: Running) -> tuple[object, ...]:
+    """What standing alone depends on."""
+    config = run.prepared.config
+    return id(run.prepared.clients), config.alone(), config.metric
+
+
+def _measure(run: Running) -> tuple[object, ...]:
+    """What contributions depend on."""
+    config = run.prepared.config
+    return *_clients(run), config.contribution, config.contribution_on, config.contributions
+
+
+def _measurement(run: Running) -> Measurement:
+    p = run.prepared
+    return Measurement(p.clients, p.initial, p.config.alone(), p.validation, p.test, p.metric)

@@ -1,0 +1,73 @@
+"""What is known of a round once it is over: scores of what everybody was given, and the line that the log keeps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedsac.compute.evaluation import Scores
+from fedsac.config import FORMAT_VERSION
+from fedsac.methods.base import Updates
+from fedsac.runs.labels import judged
+from fedsac.runs.running import Running
+
+
+@dataclass(frozen=True)
+class RoundScores:
+    """Scores after a round: of every client's reward on the test set and on V, and of the common model on the test
+    set."""
+
+    test: list[float]
+    validation: list[float]
+    common: float | None
+
+
+def evaluate(runs: Sequence[Running], models: Sequence[Tensor]) -> list[RoundScores]:
+    """The scores of each run, whose clients end with `models` [N or 1, parameters]."""
+    # All runs' are begun before the first is waited for: a GPU goes on meanwhile.
+    pending = [_begin(run, own) for run, own in zip(runs, models, strict=True)]
+    return [
+        RoundScores(
+            test=test.done()[0].tolist(),
+            validation=validation.done()[0].tolist(),
+            common=None if common is None else float(common.done()[0]),
+        )
+        for test, validation, common in pending
+    ]
+
+
+def _begin(run: Running, models: Tensor) -> tuple[Scores, Scores, Scores | None]:
+    """The scores of one run under way: its rewards' on the test set and on V, and the common model's."""
+    layout, test, metric = run.prepared.layout, run.prepared.test, run.task.metric
+    whole = len(models) > 1 and all(submodel == layout for submodel in run.submodels)
+    neurons = None if whole else run.assignment.neurons
+    model = run.method.common_model(run.state)
+    common = None if model is None else Scores(layout, model.unsqueeze(0), None, test, metric=metric)
+    on_validation = Scores(layout, models, neurons, run.prepared.validation, metric=metric)
+    return Scores(layout, models, neurons, test, metric=metric), on_validation, common
+
+
+def record(run: Running, sent: Sequence[int], updates: Updates, scores: RoundScores | None) -> dict[str, Any]:
+    """What the log says of a round: who answered, what crossed the network, what everybody is given now. `sent` are the
+    parameters of what each client had been given."""
+    assert run.contributions is not None
+    names, bytes_each = run.task.clients, run.prepared.initial.element_size()
+    counted = {"down": bytes_each * sum(sent), "up": bytes_each * sum(sent[i] for i in updates.clients)}
+    reputations = run.assignment.reputations
+    return {
+        "format_version": FORMAT_VERSION,
+        "round": run.round,
+        "answered": [names[i] for i in updates.clients],
+        "diverged": [names[i] for i in updates.diverged],
+        "losses": [loss if loss == loss and abs(loss) != float("inf") else None for loss in updates.losses],
+        "bytes": counted if updates.traffic is None else updates.traffic,
+        "neurons": [submodel.neurons for submodel in run.submodels],
+        "parameters": [submodel.parameters for submodel in run.submodels],
+        "reputations": None if reputations is None else list(reputations),
+        "rewards": None if scores is None else scores.test,
+        "rewards_validation": None if scores is None else scores.validation,
+        "global_accuracy": None if scores is None else scores.common,
+        **judged(run.contributions, None if scores is None else scores.test),
+        **updates.remarks,
+    }
