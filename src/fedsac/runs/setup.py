@@ -30,7 +30,7 @@ METHODS_OWN = (
     *("method", "options", "beta", "importance_every", "eval_every", "behaviour", "metric"),
     *("contribution", "contribution_on", "contributions"),
 )
-LATER = ("metric",)  # settings that came later: at their defaults, a run's fingerprint is what it was before
+LATER = ("metric",)  # settings that earlier versions did not have: at its default, such a one is left out
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,9 @@ class Prepared:
     @property
     def fingerprint(self) -> str:
         """Of the data and of every setting that results depend on."""
-        config = self.config.replace(
-            data="-", data_dir=None, threads=None, device="cpu", contributions=None, network=DEFAULTS.network
-        )
-        text = config.toml(without=[name for name in LATER if getattr(config, name) == getattr(DEFAULTS, name)])
+        config = self.config.replace(data="-", data_dir=None, threads=None, device="cpu", contributions=None)
+        later = [name for name in LATER if getattr(config, name) == getattr(DEFAULTS, name)]
+        text = config.toml(without=["network", *later])  # of a network, its shape counts: `hidden`
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() + self.data_hash
 
     @property
