@@ -1,4 +1,4 @@
-"""Does this tree give the numbers that an earlier commit gave? `python -m benchmarks same COMMIT`.
+"""Does this tree give the numbers that an earlier commit gave? `python -m benchmarks.same_numbers COMMIT`.
 
 All methods, three other measures of contribution and a scene with sparse evaluation, on the digits, 5 rounds, float64:
 run by the commit (in a work tree of its own) and by this tree, and every number in the commit's run folders is looked
@@ -94,3 +94,7 @@ def main(commit: str) -> int:
             print(f"{name}: {'the same' if not found else '; '.join(found[:5])}", flush=True)
     print(f"{len(RUNS) - bad} of {len(RUNS)} runs have every number of {commit}")
     return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
