@@ -47,7 +47,6 @@ if device == "cpu":
     gaps = [b - a for a, b in zip(clock.times, clock.times[1:])]
     print(json.dumps(statistics.median(gaps[2:])))
 else:
-    from fedsac.version import __version__
     names = ["standalone", "fedavg", "qffl", "cffl", "cgsv", "fedave", "rffl", "iafl", "fedrac", "fedsac",
              "fedsac-no-allocation", "fedsac-no-aggregation", "fedsac-plus"]
     base = Config(data=data, scene="pow", rounds=100, eval_every=10, device=device, standalone_steps=200)
@@ -74,7 +73,9 @@ def made_up(path: Path, features: int, samples: int) -> Path:
 def seconds(tree: Path, data: Path, device: str) -> float:
     env = os.environ | {"PYTHONPATH": str(tree / "src")}
     command = [sys.executable, "-c", WORKER, str(data), device]
-    done = subprocess.run(command, env=env, cwd=tree, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, env=env, cwd=tree, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{tree}: {done.stderr[-2000:]}")
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -92,7 +93,7 @@ def median_interval(values: list[float]) -> tuple[float, float]:
 def main(before: str, device: str = "cpu", pairs: int | None = None) -> int:
     count = pairs or (20 if device == "cpu" else 3)
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(before) if Path(before).is_dir() else checkout(before, Path(folder) / "before")
+        tree = Path(before).resolve() if Path(before).is_dir() else checkout(before, Path(folder) / "before")
         shape = (784, 25000) if device == "cpu" else (3072, 30000)
         data = made_up(Path(folder) / "made-up.npz", *shape)
         ratios = []

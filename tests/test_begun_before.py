@@ -38,6 +38,14 @@ def test_its_page_shows_its_neurons():
 
 
 def test_members_of_an_earlier_federation_are_read():
-    before = {"samples": 3, "validation": 0.5, "test": 0.4, "diverged": False, "refused": 1, "aside": False, "rounds": [1]}
+    before = {
+        "samples": 3,
+        "validation": 0.5,
+        "test": 0.4,
+        "diverged": False,
+        "refused": 1,
+        "aside": False,
+        "rounds": [1],
+    }
     member = unpacked({"a": before})["a"]
     assert (member.samples, member.validation, member.test, member.refused) == (3, 0.5, 0.4, 1)
