@@ -55,16 +55,7 @@ def test_json_is_one_object_with_everything(capsys):
     assert set(out["bytes_per_round"]) == {"down", "up"}
     assert out["clients"] == 3 and len(out["rewards"]) == len(out["neurons"]) == len(out["parameters"]) == 3
     for label in ("last", "selected", "best"):
-        assert set(out["results"][label]) == {
-            "round",
-            "gamma",
-            "gamma_limit",
-            "bcf",
-            "alpha_bcf",
-            "accuracy",
-            "mcg",
-            "cgs",
-        }
+        assert set(out["results"][label]) == {"round", *JUDGED}
         assert set(out["results"][label]["accuracy"]) == {"max", "mean", "min"}
     summary = json.loads(Path("here/summary.json").read_text())
     assert {**summary, "seconds": out["seconds"], "folder": "here"} == out
