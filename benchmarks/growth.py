@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,10 +52,9 @@ def rounds(number: int) -> float:
 
 
 def _round(number: int, hidden: tuple[int, ...], samples: int, rounds: int = 5) -> float:
-    from fedsac import Config
+    from fedsac import Config, RunInfo, Watcher, run_together
     from fedsac.data.dataset import DataSet
     from fedsac.data.split import split
-    from fedsac.runs import loop
 
     config = Config(scene="iid", clients=number, hidden=hidden, rounds=rounds, eval_every=rounds, standalone_steps=1)
     splits = None
@@ -65,11 +65,11 @@ def _round(number: int, hidden: tuple[int, ...], samples: int, rounds: int = 5) 
         splits = [split(DataSet("made up", x, y, names, np.arange(64), 1.0), "iid", number, None, 0)]
     moments: list[float] = []
 
-    class Watching(loop.Watcher):
-        def round(self, record: dict, rounds: int) -> None:  # type: ignore[type-arg]
+    class Watching(Watcher):
+        def round(self, run: RunInfo, record: dict[str, Any]) -> None:
             moments.append(time.perf_counter())
 
-    loop.run_together([config], splits=splits, watcher=Watching())
+    run_together([config], splits=splits, watcher=Watching())
     return (moments[-2] - moments[0]) / (len(moments) - 2)  # the last one evaluates, too
 
 

@@ -10,9 +10,9 @@ from fedsac.clients.rounds import train_round
 from fedsac.contributions.base import Contributions
 from fedsac.data.dataset import DataSet
 from fedsac.data.split import Split
-from fedsac.runs import loop
 from fedsac.runs.running import Running
 from fedsac.runs.setup import prepare
+from fedsac.runs.start import everyone_present
 
 CLIENTS, SAMPLES, VALIDATION, FEATURES = 10, 2000, 5000, 3072
 
@@ -41,9 +41,9 @@ def begun(method: str, dealt: Split) -> Running:
 
 
 def one_round(run: Running) -> None:
-    work = [(run.prepared.clients, run.rewards, run.round)]
-    run.state = run.method.learn(run.task, run.state, train_round(work, loop.nobody)[0])
-    run.earn()
+    work = [(run.prepared.clients, run.assignment, run.round)]
+    run.learn(train_round(work, everyone_present)[0])
+    run.assign()
     run.round += 1
 
 
@@ -55,6 +55,6 @@ def main() -> None:
         [name, f"{t.median * 1e3:.0f} ms ({t.spread})", f"{t.median / times['fedavg'].median:.2f}x"]
         for name, t in times.items()
     ]
-    held = [submodel.neurons for submodel in runs["fedsac"].held]
+    held = [submodel.neurons for submodel in runs["fedsac"].submodels]
     title = f"A round at {FEATURES} features, {torch.get_num_threads()} threads; FedSAC's clients hold {min(held)} to "
     show(title + f"{max(held)} of 400 neurons", ["method", "time (range)", "ratio"], rows)
