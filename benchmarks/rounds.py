@@ -12,7 +12,7 @@ from fedsac.data.dataset import DataSet
 from fedsac.data.split import Split
 from fedsac.runs.running import Running
 from fedsac.runs.setup import prepare
-from fedsac.runs.start import everyone_present
+from fedsac.runs.start import nobody_absent
 
 CLIENTS, SAMPLES, VALIDATION, FEATURES = 10, 2000, 5000, 3072
 
@@ -42,7 +42,7 @@ def begun(method: str, dealt: Split) -> Running:
 
 def one_round(run: Running) -> None:
     work = [(run.prepared.clients, run.assignment, run.round)]
-    run.learn(train_round(work, everyone_present)[0])
+    run.learn(train_round(work, nobody_absent)[0])
     run.assign()
     run.round += 1
 

@@ -18,7 +18,7 @@ from fedsac.runs.local import LocalEngine
 from fedsac.runs.loop import play
 from fedsac.runs.running import Running
 from fedsac.runs.setup import prepare
-from fedsac.runs.start import everyone_present
+from fedsac.runs.start import nobody_absent
 from fedsac.runs.watcher import Watcher
 from tests import plain
 
@@ -80,7 +80,7 @@ def test_permuted_clients_give_permuted_results(config):
 @every_method
 def test_its_state_is_tensors_and_json(config):
     running = Running(prepare([config])[0])
-    play([running], LocalEngine(Watcher(), everyone_present), Watcher())
+    play([running], LocalEngine(Watcher(), nobody_absent), Watcher())
     values = {name: value for name, value in running.state.items() if not isinstance(value, torch.Tensor)}
     assert len(values) < len(running.state)
     assert json.loads(json.dumps(values, allow_nan=False)) == values  # no tuples either: they would come back as lists

@@ -9,7 +9,7 @@ from fedsac.runs import loop
 from fedsac.runs.local import LocalEngine
 from fedsac.runs.running import Running
 from fedsac.runs.setup import prepare
-from fedsac.runs.start import everyone_present
+from fedsac.runs.start import nobody_absent
 from fedsac.runs.watcher import Watcher
 
 QUICK = {"rounds": 1, "clients": 3, "hidden": (4,), "standalone_steps": 1}
@@ -37,7 +37,7 @@ def test_runs_side_by_side_share_one(monkeypatch):
     odd = runs[1].prepared.config.replace(precision="tf32")
     monkeypatch.setattr(runs[1], "prepared", type(runs[1].prepared)(**{**vars(runs[1].prepared), "config": odd}))
     with pytest.raises(FedsacError, match="share one precision"):
-        loop.play(runs, LocalEngine(Watcher(), everyone_present), Watcher())
+        loop.play(runs, LocalEngine(Watcher(), nobody_absent), Watcher())
 
 
 def test_a_run_on_a_cpu_leaves_torchs_own_switches_alone():

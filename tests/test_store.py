@@ -350,3 +350,33 @@ def test_a_really_full_disk(finished, tmp_path):
         assert contents(disk / "run") == contents(finished)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("where", ["checkpoints", "rounds.jsonl", "timing.json"])
+def test_an_interruption_in_the_middle_of_a_commit_loses_and_repeats_nothing(where, tmp_path, monkeypatch):
+    """Ctrl-C while a file is written: all whole rounds are committed once more, and no line is in the log twice."""
+    config = Config(rounds=4, clients=3, hidden=(8,), local_steps=2, standalone_steps=4, threads=1)
+    fedsac.run(config, tmp_path / "whole")
+    from fedsac.runs import folder
+
+    pressed = []
+    write, append = folder.write_atomic, folder.Folder._append
+
+    def interrupted(self_or_path, *given, **more):
+        path = self_or_path.path / "rounds.jsonl" if isinstance(self_or_path, folder.Folder) else self_or_path
+        (append if isinstance(self_or_path, folder.Folder) else write)(self_or_path, *given, **more)
+        log = tmp_path / "run" / "rounds.jsonl"
+        third = log.exists() and log.read_bytes().count(b"\n") == 3
+        if third and not pressed and where in str(path):
+            pressed.append(path)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(folder, "write_atomic", interrupted)
+        patched.setattr(folder.Folder, "_append", interrupted)
+        fedsac.run(config, tmp_path / "run")
+    assert pressed
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 3
+    fedsac.resume(tmp_path / "run")
+    for name in ("rounds.jsonl", "summary.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

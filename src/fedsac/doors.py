@@ -79,9 +79,11 @@ class Door:
         name, _ = self.parse(text)
         target = f"fedsac.{self.entries[name].target}" if name in self.entries else name
         module, _, attribute = target.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+            raise FedsacError(f"{self.kind} {text!r} is neither a name nor module:attribute (docs/{self.page})")
         try:
             return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: no module's name at all
+        except (ImportError, AttributeError) as error:
             raise FedsacError(f"{self.kind} {text!r} cannot be imported: {error}; is it on PYTHONPATH?") from None
 
     def names(self) -> str:

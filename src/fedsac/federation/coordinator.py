@@ -20,11 +20,9 @@ from fedsac.methods.base import Method, State, Task
 from fedsac.runs.folder import Folder
 from fedsac.runs.loop import play
 from fedsac.runs.places import is_run
-from fedsac.runs.running import Running
+from fedsac.runs.running import ENGINE, Running
 from fedsac.runs.setup import Prepared, placed
 from fedsac.runs.watcher import RunInfo, Watcher
-
-OURS = "federation"  # the coordinator's own part of a checkpoint's state
 
 
 class Coordinator:
@@ -65,7 +63,7 @@ class Coordinator:
             config = run.prepared.config
             session.ledger.append("began", fingerprint=run.prepared.fingerprint, config=config.toml())
             return
-        ours = run.state.pop(OURS)
+        ours = run.state.pop(ENGINE)
         session.members.update(unpacked(ours["members"]))
         session.ledger.append("resumed", round=run.round, committed=ours["ledger"])
         self._say(f"going on after round {run.round}")
@@ -73,7 +71,7 @@ class Coordinator:
     def _engine_state(self) -> State:
         ledger, members = self._session.ledger, self._session.members
         ours = {"members": packed(members), "clients": list(self.clients), "ledger": len(ledger.entries)}
-        return {OURS: ours}
+        return {ENGINE: ours}
 
     # -- how the run stands
 

@@ -20,7 +20,7 @@ from fedsac.runs.local import LocalEngine
 from fedsac.runs.loop import play
 from fedsac.runs.running import Running
 from fedsac.runs.setup import Prepared, prepare
-from fedsac.runs.start import everyone_present
+from fedsac.runs.start import nobody_absent
 from fedsac.runs.watcher import RunInfo, Watcher
 
 APART = (1, 5, 20)  # neurons
@@ -110,7 +110,7 @@ def trained(
     config = Config(rounds=rounds, eval_every=rounds, hidden=hidden, dtype="float64", threads=1, seed=seed)
     running, watcher = Running(prepare([config])[0]), _Holders(note)
     watcher.running = running
-    play([running], LocalEngine(watcher, everyone_present), watcher)
+    play([running], LocalEngine(watcher, nobody_absent), watcher)
     return running, watcher.states
 
 

@@ -49,7 +49,7 @@ def finished(run: Running, reward_models: RewardModels, seconds: float, watcher:
     )
     if run.folder is not None:
         if run.committed < run.round:
-            run.folder.log(run.records[run.committed :])
+            run.folder.log(run.records)
         run.folder.finish(result, run.prepared.split, keep_models=run.keep_models)
     watcher.end(run.info, result)
     return result

@@ -104,7 +104,8 @@ class Folder:
             self._write("rounds.jsonl", b"")
 
     def commit(self, checkpoint: Checkpoint, records: Sequence[dict[str, Any]], seconds: float) -> None:
-        """Make rounds final, with their records: when this returns, they survive anything but the loss of the disk."""
+        """Make rounds final, with the records of all rounds so far, after `seconds` of work: when this returns, they
+        survive anything but the loss of the disk. Interrupted, it can be called again with the same records."""
         self.log(records)
         self._write(file_name(checkpoint.round), pack(checkpoint, self._log))
         for old in listed(self.path)[KEPT:]:
@@ -112,8 +113,9 @@ class Folder:
         self._write("timing.json", _json({"format_version": FORMAT_VERSION, "seconds": seconds}), durable=False)
 
     def log(self, records: Sequence[dict[str, Any]]) -> None:
-        """Append rounds to the log alone."""
-        lines = b"".join(json.dumps(record, allow_nan=False).encode() + b"\n" for record in records)
+        """Append to the log, of all rounds so far, those that it does not have yet."""
+        new = records[self._log.count(b"\n") :]
+        lines = b"".join(json.dumps(record, allow_nan=False).encode() + b"\n" for record in new)
         if lines:
             self._safely("rounds.jsonl", lambda: self._append(lines))
             self._log += lines

@@ -25,7 +25,7 @@ class LocalEngine:
         new = [run for run in waiting if run.contributions is None]
         measured = self._measured(new) if new else {}
         for run in waiting:
-            run.begin(measured[id(run)] if run.contributions is None else run.contributions)
+            run.begin(measured[run] if run.contributions is None else run.contributions)
         return new
 
     def train(self, runs: Sequence[Running]) -> LocalRound:
@@ -37,10 +37,10 @@ class LocalEngine:
     def reward_models(self, runs: Sequence[Running]) -> list[Tensor]:
         return personalised([(run.prepared.clients, run.assignment, run.round) for run in runs])
 
-    def _measured(self, runs: Sequence[Running]) -> dict[int, Contributions]:
-        """Contributions by the run's id. Runs that differ only in their method have the same clients, who stand alone
+    def _measured(self, runs: Sequence[Running]) -> dict[Running, Contributions]:
+        """The contributions of each run. Runs that differ only in their method have the same clients, who stand alone
         only once."""
-        distinct = {_clients(run): run for run in runs}
+        distinct = {_standalone_key(run): run for run in runs}
         measurements = {key: _measurement(run) for key, run in distinct.items()}
         longest = max(m.steps for m in measurements.values())
         alone = standalone(list(measurements.values()), lambda step: self._watcher.alone(step, longest))
@@ -49,25 +49,25 @@ class LocalEngine:
         by_clients = dict(zip(measurements, alone, strict=True))
         by_measure: dict[tuple[object, ...], Contributions] = {}
         for run in runs:
-            key = _measure(run)
+            key = _contribution_key(run)
             if key not in by_measure:
                 config = run.prepared.config
                 if is_measured(config):
                     self._watcher.note(f"measuring contributions: {config.contribution}")
-                by_measure[key] = decided(config, measurements[_clients(run)], by_clients[_clients(run)])
-        return {id(run): by_measure[_measure(run)] for run in runs}
+                by_measure[key] = decided(config, measurements[_standalone_key(run)], by_clients[_standalone_key(run)])
+        return {run: by_measure[_contribution_key(run)] for run in runs}
 
 
-def _clients(run: Running) -> tuple[object, ...]:
-    """What standing alone depends on."""
+def _standalone_key(run: Running) -> tuple[object, ...]:
+    """What standalone training depends on: runs alike in it share it."""
     config = run.prepared.config
     return id(run.prepared.clients), config.alone(), config.metric
 
 
-def _measure(run: Running) -> tuple[object, ...]:
+def _contribution_key(run: Running) -> tuple[object, ...]:
     """What contributions depend on."""
     config = run.prepared.config
-    return *_clients(run), config.contribution, config.contribution_on, config.contributions
+    return *_standalone_key(run), config.contribution, config.contribution_on, config.contributions
 
 
 def _measurement(run: Running) -> Measurement:

@@ -36,8 +36,9 @@ class Engine(Protocol):
     """Where the clients are: on this machine, or behind a network."""
 
     def gather(self, runs: Sequence[Running]) -> list[Running]:
-        """See who takes part in each run and with what contributions. Before the first round, and between rounds, since
-        clients may come and go. Runs that have begun, or go on with other clients, are returned: they are committed."""
+        """See who takes part in each run and with what contributions. Called before the first round and between rounds,
+        since clients may come and go. Returns the runs to commit at once: those started from nothing, and those whose
+        clients have changed."""
         ...
 
     def train(self, runs: Sequence[Running]) -> Training:
@@ -64,8 +65,8 @@ def play(runs: Sequence[Running], engine: Engine, watcher: Watcher, *, every_rou
             watcher.begin(run.info, run.records)
         try:
             _play_rounds(runs, engine, watcher, commits)
-        except KeyboardInterrupt:
-            commits.now()
+        except (KeyboardInterrupt, Exception):
+            commits.now()  # what one run cannot get past must not cost the others their rounds
             raise
         return [finished(run, engine.reward_models, commits.clock.seconds(run), watcher) for run in runs]
 
@@ -100,9 +101,9 @@ def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engi
         run.assign()
         run.round += 1
     due = [run for run in runs if run.round % run.prepared.config.eval_every == 0 or run.over]
-    scores = dict(zip(map(id, due), evaluate(due, engine.reward_models(due)), strict=True))
+    scores = dict(zip(due, evaluate(due, engine.reward_models(due)), strict=True))
     for run, updates, sizes in zip(runs, answers, sent, strict=True):
-        run.records.append(record(run, sizes, updates, scores.get(id(run))))
+        run.records.append(record(run, sizes, updates, scores.get(run)))
         run.memory = updates.memory
         run.settle()
         for i in updates.diverged:

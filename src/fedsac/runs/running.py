@@ -13,20 +13,32 @@ from fedsac.contributions.base import Contributions
 from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
-from fedsac.runs.checkpoint import Checkpoint
+from fedsac.runs.checkpoint import SHOWN, Checkpoint
 from fedsac.runs.folder import Folder
 from fedsac.runs.setup import Members, Prepared
 from fedsac.runs.watcher import RunInfo
 
+ENGINE = "federation"  # the name of what an engine adds to a checkpoint's state
 MEMORY = "behaviour/"  # before the names of what client behaviours remember, in a checkpoint's state
 COMMIT_SHARE = 1 / 20  # of the time, at the most, for commits where they are not made after every round
 
 
-@dataclass
+@dataclass(frozen=True)
+class WholeRound:
+    """What a commit holds: how many rounds are over, and everything as it was after the last of them."""
+
+    round: int
+    state: State
+    memory: State
+    shown: State
+
+
+@dataclass(eq=False)
 class Running:
     """One run under way. Between rounds, `state`, `round` and `records` are what a checkpoint holds.
 
-    `members` are the clients that take part; `engine_state` is what an engine adds to a checkpoint, by name.
+    `round` counts the rounds that are over. `members` are the clients that take part; `engine_state` is what an engine
+    adds to a checkpoint, by name.
     """
 
     prepared: Prepared
@@ -44,7 +56,7 @@ class Running:
     assignment: Assignment = field(init=False)
     submodels: list[Layout] = field(init=False)  # the shape of what each client is given now
     _counted: torch.Tensor | None = None  # the masks that `submodels` was counted from
-    _settled: tuple[int, State, State] = field(init=False)  # the last whole round: its number, state and memory
+    _whole: "WholeRound" = field(init=False)  # the last whole round
 
     @cached_property
     def method(self) -> Method:
@@ -69,8 +81,9 @@ class Running:
         self.task = self.prepared.task(self.members, contributions)
         if not self.state:
             self.state = self.method.start(self.task)
-        self.settle()
+            _refuse_reserved(self.state)
         self.assign()
+        self.settle()
 
     def change_members(self, contributions: Contributions, members: Members) -> None:
         """Go on with other clients: the method carries its state over."""
@@ -78,8 +91,8 @@ class Running:
         self.contributions, self.members = contributions, members
         self.task = self.prepared.task(members, contributions)
         self.state = self.method.carry_over(self.task, self.state, before)
-        self.settle()
         self.assign()
+        self.settle()
 
     def assign(self) -> None:
         """Let the method say what each client is given now."""
@@ -94,26 +107,26 @@ class Running:
 
     def settle(self) -> None:
         """The round is whole: from here on, this is what a commit holds."""
-        self._settled = self.round, self.state, self.memory
+        self._whole = WholeRound(self.round, self.state, self.memory, self._shown())
 
     @property
     def uncommitted(self) -> bool:
-        return self.committed < self._settled[0]
+        return self.committed < self._whole.round
 
     def commit(self, seconds: float) -> None:
-        """Make all whole rounds so far final."""
-        round, state, memory = self._settled
+        """Make all whole rounds so far final, after `seconds` of work on this run."""
+        whole = self._whole
         if self.folder is not None and self.contributions is not None:
-            beside = self.engine_state() | {f"{MEMORY}{name}": value for name, value in memory.items()}
+            beside = self.engine_state() | {f"{MEMORY}{name}": value for name, value in whole.memory.items()}
             checkpoint = Checkpoint(
-                round, state | beside, self.contributions, self.prepared.fingerprint, self._shown(state)
+                whole.round, whole.state | beside, self.contributions, self.prepared.fingerprint, whole.shown
             )
-            self.folder.commit(checkpoint, self.records[self.committed : round], seconds)
-        self.committed = round
+            self.folder.commit(checkpoint, self.records[: whole.round], seconds)
+        self.committed = whole.round
 
-    def _shown(self, state: State) -> State:
+    def _shown(self) -> State:
         """What a report shows of the method's state: importance, and who holds which neurons if not all do."""
-        neurons, importance = self.assignment.neurons, self.method.importance(state)
+        neurons, importance = self.assignment.neurons, self.method.importance(self.state)
         whole = all(submodel == self.prepared.layout for submodel in self.submodels)
         return ({} if whole else {"neurons": neurons}) | ({} if importance is None else {"importance": importance})
 
@@ -160,7 +173,7 @@ class Commits:
     def after_round(self) -> None:
         start = time.monotonic()
         due = self._every_round or (start - self._when) * COMMIT_SHARE >= self._cost
-        # What is over and leaves no models is written down when it is finished.
+        # A run that is over and keeps no models needs no checkpoint: its log is written when it is finished.
         self._make([run for run in self._waiting() if (run.keep_models if run.over else due)])
         if due:
             self._when = time.monotonic()
@@ -178,12 +191,19 @@ class Commits:
             run.commit(self.clock.seconds(run))
 
 
+def _refuse_reserved(state: State) -> None:
+    """Names of a method's state that a checkpoint has for others."""
+    for name in state:
+        if name == ENGINE or name.startswith((MEMORY, SHOWN)):
+            raise FedsacError(f"a method's state must not use the name {name!r}: a checkpoint has it for others")
+
+
 class Clock:
-    """Seconds of work on each run, those before an interruption included."""
+    """Seconds since work on these runs began, and those of each before an interruption."""
 
     def __init__(self, runs: Sequence[Running]) -> None:
         self._start = time.perf_counter()
-        self._before = {id(run): 0.0 if run.folder is None else run.folder.seconds() for run in runs}
+        self._before = {run: 0.0 if run.folder is None else run.folder.seconds() for run in runs}
 
     def seconds(self, run: Running) -> float:
-        return self._before[id(run)] + time.perf_counter() - self._start
+        return self._before[run] + time.perf_counter() - self._start

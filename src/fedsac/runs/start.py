@@ -16,7 +16,7 @@ from fedsac.runs.setup import prepare
 from fedsac.runs.watcher import Watcher
 
 
-def everyone_present(round: int, name: str) -> bool:
+def nobody_absent(round: int, name: str) -> bool:
     """Nobody drops out."""
     return False
 
@@ -45,7 +45,7 @@ def run_together(
     *,
     overwrite: bool = False,
     splits: Sequence[Split] | None = None,
-    absent: Absent = everyone_present,
+    absent: Absent = nobody_absent,
     every_round: bool = True,
 ) -> list[Result]:
     """Carry out several runs side by side, all their clients in shared stacks. What one run finds does not depend, but
@@ -78,4 +78,4 @@ def resume_together(
         runs = [Running(p, folder, keep_models=keep_models) for p, folder in zip(prepared, folders, strict=True)]
         for run in runs:
             run.take_up(watcher.note)
-        return play(runs, LocalEngine(watcher, everyone_present), watcher, every_round=every_round)
+        return play(runs, LocalEngine(watcher, nobody_absent), watcher, every_round=every_round)
