@@ -33,7 +33,7 @@ def test_every_name_is_there(name):
 
 def test_the_first_screen_answers_where():
     first = PAGE.split("## Rooms")[0]
-    assert len(first.splitlines()) < 30
+    assert len(first.splitlines()) < 35
     for question in (
         "a reward is cut",
         "a reply is refused",
@@ -66,6 +66,11 @@ def test_every_file_of_the_federation_is_explained():
     text = PAGE.split("## The federation")[1]
     files = {path.name for path in (ROOT / "src/fedsac/federation").glob("*.py")} - {"__init__.py"}
     assert {name for name in files if f"{name}`" not in text} == set()
+
+
+def test_every_link_leads_somewhere():
+    for target in re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", PAGE):
+        assert (ROOT / "docs" / target).exists(), target
 
 
 def test_every_path_in_the_repository_is_there():
