@@ -396,6 +396,8 @@ def test_tensorboards_runs_do_not_mix_and_are_overwritten():
         check_tensorboard(Path(folder), config)
     fedsac.run(SMALL, "two", overwrite=True, watcher=make("tensorboard"))
     check_tensorboard(Path("two"))
+    fedsac.run(SMALL, "two", overwrite=True)
+    assert not any(Path("two/tensorboard").iterdir())
     with pytest.raises(FedsacError, match="the log tensorboard is written into the run's folder"):
         fedsac.run(SMALL, watcher=make("tensorboard"))
 
