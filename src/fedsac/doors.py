@@ -208,11 +208,11 @@ BEHAVIOURS = Door(
 LOGGERS = Door(
     "log",
     {
-        "csv": Entry("runs.loggers.csvfile:CsvLogger", "rounds.csv in the run's folder"),
+        "csv": Entry("runs.loggers.csvfile:CsvLogger", "rounds.csv and clients.csv in the run's folder"),
         "tensorboard": Entry("runs.loggers.tensorboard:TensorBoardLogger", "needs fedsac[tensorboard]"),
         "mlflow": Entry("runs.loggers.mlflow:MLflowLogger", "needs fedsac[mlflow]"),
     },
-    "extending.md",
+    "logging.md",
 )
 
 ALL = (METHODS, SCENES, DATA, CONTRIBUTIONS, METRICS, NETWORKS, BEHAVIOURS, LOGGERS)

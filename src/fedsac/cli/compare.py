@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fedsac.cli.logs import add_log, with_logs
 from fedsac.cli.run import RUNS, add_settings, configured, only_resume, reported
 from fedsac.config import Config
 from fedsac.runs.watcher import RunInfo, Watcher
@@ -28,6 +29,7 @@ def add(commands: Any) -> None:
     command.add_argument("--seeds", type=int, default=3, metavar="N", help="this many seeds, from --seed on [3]")
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where the runs go [a new folder in runs/]")
     command.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted comparison")
+    add_log(command)
     command.add_argument("--show", choices=("last", "selected", "best"), default="last", help="the round shown [last]")
     command.set_defaults(do=do, options=None)
     listing = commands.add_parser("methods", help="the methods there are, with their citations", allow_abbrev=False)
@@ -45,7 +47,7 @@ def do(chosen: argparse.Namespace) -> None:
         with screen.screen:
             if chosen.resume is not None:
                 only_resume(chosen, ("out",))
-                table = resume_compare(chosen.resume, screen)
+                table = resume_compare(chosen.resume, with_logs(screen, chosen.log))
             else:
                 # Every run evaluated after every round would take longer than the training.
                 chosen.eval_every = getattr(chosen, "eval_every", EVAL_EVERY)
@@ -53,7 +55,7 @@ def do(chosen: argparse.Namespace) -> None:
                 screen.runs = len(names) * chosen.seeds
                 screen.every = config.eval_every
                 folder = chosen.out or _fresh(config)
-                table = compare(config, names, chosen.seeds, folder, screen)
+                table = compare(config, names, chosen.seeds, folder, with_logs(screen, chosen.log))
     except KeyboardInterrupt:
         if folder is not None and (folder / "compare.json").exists():
             print(f"fedsac: interrupted; go on with: fedsac compare --resume {folder}", file=sys.stderr)

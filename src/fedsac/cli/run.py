@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fedsac.cli.logs import add_log, with_logs
 from fedsac.config import Config, known, read
 from fedsac.errors import FedsacError
 
@@ -25,6 +26,7 @@ def add(commands: Any) -> None:
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where the run goes [a new folder in runs/]")
     command.add_argument("--overwrite", action="store_true", help="start over where a run lies already")
     command.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run")
+    add_log(command)
     command.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     command.add_argument(
         "--engine",
@@ -77,11 +79,12 @@ def do(chosen: argparse.Namespace) -> None:
         with screen:
             if chosen.resume is not None:
                 only_resume(chosen, ("out", "overwrite"))
-                result = resume(chosen.resume, watcher=screen)
+                result = resume(chosen.resume, watcher=with_logs(screen, chosen.log))
             else:
                 config = configured(chosen)
                 folder = chosen.out or fresh_folder(config)
-                result = run(config, folder, overwrite=chosen.overwrite, watcher=screen)
+                watcher = with_logs(screen, chosen.log)
+                result = run(config, folder, overwrite=chosen.overwrite, watcher=watcher)
     except KeyboardInterrupt:
         if folder is not None and (folder / "config.toml").exists():
             print(f"fedsac: interrupted; go on with: fedsac run --resume {folder}", file=sys.stderr)
@@ -100,6 +103,8 @@ def _simulate(chosen: argparse.Namespace) -> None:
     """The same run as a federation on Flower's simulation engine; what it leaves is a federation's folder."""
     if chosen.resume is not None or chosen.overwrite:
         raise FedsacError("--engine flower-simulation begins a new federation; leave --resume and --overwrite out")
+    if chosen.log:
+        raise FedsacError("--engine flower-simulation leaves a federation's ledger and no logs; leave --log out")
     try:
         from fedsac.federation.folder import Federation
         from fedsac.federation.simulation import simulate

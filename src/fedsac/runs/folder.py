@@ -26,6 +26,7 @@ from fedsac.runs.result import Result
 OURS = (
     *("README.md", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors", "report.html"),
     *("checkpoints/round-*.safetensors", "checkpoints/round-*.part", "rewards/*.safetensors", "rewards/*.part"),
+    *("rounds.csv", "clients.csv", "tensorboard/events.out.tfevents.*", "mlflow.json"),  # the logs' (runs/loggers)
 )
 
 
@@ -222,4 +223,5 @@ def _readme(config: Config) -> str:
   torch: keys and shapes are those of nn.Sequential(Linear, ReLU, ..., Linear)
 - `report.html`: all of it as a page for a browser; `fedsac report` on this folder writes it again
 - `timing.json`: seconds of work
+- `rounds.csv` and `clients.csv`, `tensorboard/`, `mlflow.json`: of the logs that were named with `--log`
 """

@@ -64,7 +64,8 @@ class Running:
 
     @property
     def info(self) -> RunInfo:
-        return RunInfo(self.prepared.config, None if self.folder is None else self.folder.path)
+        folder = None if self.folder is None else self.folder.path
+        return RunInfo(self.prepared.config, folder, self.task.clients if self.begun else ())
 
     @property
     def begun(self) -> bool:

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Which run is meant: its config, with every default filled in, and its folder, if it has one."""
+    """Which run is meant: its config, with every default filled in, its folder, if it has one, and the names of its
+    clients in the order of a record's lists."""
 
     config: Config
     folder: Path | None = None
+    clients: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
