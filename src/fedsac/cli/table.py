@@ -71,7 +71,7 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
         console.print("There is no test file: 'test' means the validation data here.", style="dim")
     labels = Table(caption="; ".join(EXPLAINED[label] for label in LABELS), caption_justify="left")
     labels.add_column("", no_wrap=True)
-    # Eighty columns have no room for alpha-BCF and the mean reward, which MCG shows less the mean of alone: on the page.
+    # Eighty columns have no room for alpha-BCF and the mean reward (MCG is that less the mean of alone): see the page.
     for head in ("round", "gamma", "gamma*", "BCF", "best", "min", "MCG", "CGS"):
         labels.add_column(head, justify="right", no_wrap=True)
     for label in LABELS:
