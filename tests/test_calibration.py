@@ -1,5 +1,6 @@
 """Targets inside BCF, submodels that come near them, damped aggregation."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,9 +11,12 @@ from hypothesis import strategies as st
 
 import fedsac
 from fedsac import Config
+from fedsac.compute.samples import Samples
+from fedsac.core import metrics
 from fedsac.core.aggregation import aggregate, damped
-from fedsac.methods.shared.calibration import _smoothed
+from fedsac.methods.shared.calibration import _smoothed, standard_error
 from fedsac.methods.shared.targets import targets
+from tests.golden import small
 
 contributions = st.lists(st.floats(0.1, 0.6), min_size=2, max_size=8).map(np.array)
 
@@ -72,6 +76,43 @@ def test_smoothing_leaves_the_whole_model_alone():
     assert _smoothed(lengths, accuracy, 0).tolist() == accuracy.tolist()
 
 
+def drawn(rng, metric, n=500):
+    """A task whose V has n fresh samples, one of ten in class 1, 1.4 further on in x and in y."""
+    y = (rng.random(n) < 0.1).astype(int)
+    x = rng.normal(size=(n, 2)) + 1.4 * y[:, None]
+    given = small.task(metric=metric)
+    one, zero = torch.ones(1, 2, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
+    return replace(given, validation=Samples(torch.from_numpy(x), torch.from_numpy(y), one, zero))
+
+
+# Class 1 where x + y > 2: relu(x + y + .6) is its logit, 2.6 the other's; the second neuron does nothing.
+LINE = torch.tensor([1.0, 0, 1, 0, 0.6, 0, 0, 1, 0, 0, 2.6, 0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "balanced_accuracy", "macro_f1", "auc"])
+def test_the_standard_error_is_how_far_scores_of_fresh_samples_scatter(name):
+    rng, metric = np.random.default_rng(0), getattr(metrics, name)
+    scores, errors = [], []
+    for _ in range(120):
+        given = drawn(rng, metric)
+        score = float(given.evaluate(LINE.unsqueeze(0), None))
+        scores.append(score)
+        errors.append(standard_error(given, LINE, torch.arange(500), score))
+    true, n = float(np.std(scores)), 500
+    assert np.median(errors) == pytest.approx(true, rel=0.2)
+    if name == "balanced_accuracy":  # accuracy's formula does not see that class 1 has fifty samples only
+        p = float(np.mean(scores))
+        assert np.sqrt(p * (1 - p) / n) < 0.7 * true
+
+
+def test_the_standard_error_of_one_sample_and_of_a_score_below_zero():
+    given = replace(small.task(), metric=lambda labels, p: -1.0 - p[:, 0].mean())
+    score = float(given.evaluate(given.initial.unsqueeze(0), None))
+    rows = torch.arange(len(small.LABELS))
+    assert score < 0 < standard_error(given, given.initial, rows, score) < 0.1
+    assert standard_error(given, given.initial, rows[:1], score) == 0
+
+
 def test_calibrated_submodels_hold_bcf_on_validation_data_better_than_fedsacs():
     config = Config(data="digits", scene="cla", rounds=30, clients=6, hidden=(60, 40))
     shares = {}
@@ -85,9 +126,9 @@ def test_calibrated_submodels_hold_bcf_on_validation_data_better_than_fedsacs():
 def test_submodels_are_nested_prefixes():
     result = fedsac.run(Config(rounds=4, clients=5, hidden=(30, 20), method="fedsac-plus", standalone_steps=40))
     sizes = sorted(result.reward_models, key=lambda network: network.params.numel())
-    for small, large in pairwise(sizes):
-        assert all(a <= b for a, b in zip(small.layout.sizes, large.layout.sizes, strict=True))
-        assert set(small.params.tolist()) <= set(large.params.tolist())
+    for less, more in pairwise(sizes):
+        assert all(a <= b for a, b in zip(less.layout.sizes, more.layout.sizes, strict=True))
+        assert set(less.params.tolist()) <= set(more.params.tolist())
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,16 @@ def test_whether_a_place_is_taken(those, place):
     assert taken.meets(place) == any(overlap(place, other) for other in those)
 
 
+def test_a_long_axis_title_is_cut():
+    named = "the reward of each client by somebody's.own.metrics:with_a_name_that_does_not_end_where_the_chart_does"
+    for drawing in (
+        scatter("t", [Series("a", ((1, 2),))], named, named),
+        contribution_reward("t", ["a", "b"], [1, 2], [3, 4], named),
+    ):
+        for left, top, right, bottom in boxes(drawing):
+            assert left >= 0 and top >= 0 and right <= drawing.width and bottom <= drawing.height
+
+
 def test_nothing_to_draw_is_an_empty_frame():
     for drawing in (scatter("t", [], "x", "y"), lines("t", [Series("a", ())], "x", "y"), bars("t", [], {}, "y")):
         assert not [s for s in drawing.shapes if isinstance(s, Mark)]

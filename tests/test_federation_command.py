@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 pytest.importorskip("flwr")
 
 from fedsac.cli import main
 from fedsac.federation.folder import Federation
+from fedsac.models.files import ModelFile
 from tests.flower_grid import coordinate, digits_silos, federation
 
 
@@ -103,7 +106,7 @@ def test_sites_come_and_go(tmp_path, capsys):
 def test_status_before_and_after(tmp_path, capsys):
     folder = federation(tmp_path / "fed", digits_silos(tmp_path / "silos"), rounds=2, hidden=(8,))
     status, out, _ = said(capsys, "status", folder)
-    assert status == 0 and "round 0 of 2, not begun" in out
+    assert status == 0 and out.startswith("fedsac, scored by accuracy: round 0 of 2, not begun\n")
     coordinate(folder)
     status, out, _ = said(capsys, "status", folder, "--json")
     found = json.loads(out)
@@ -114,6 +117,22 @@ def test_status_before_and_after(tmp_path, capsys):
     status, out, err = said(capsys, "run", folder)
     assert status == 0 and "round 2 of 2, over" in out + err
     assert not (folder / "server" / "requested").exists()
+
+
+def test_status_and_receipts_name_the_metric(tmp_path, capsys):
+    silos = digits_silos(tmp_path / "silos")
+    folder = federation(tmp_path / "fed", silos, rounds=1, hidden=(8,), metric="macro-f1", dtype="float64")
+    coordinate(folder)
+    assert json.loads(said(capsys, "status", folder, "--json")[1])["metric"] == "macro-f1"
+    first, _, *rows = said(capsys, "status", folder)[1].splitlines()
+    assert first == "fedsac, scored by macro-F1: round 1 of 1, over"
+    seen = np.load(silos / "validation.npz")
+    for row, name in zip(rows, "abc", strict=True):
+        predicted = ModelFile.load(folder / name / "reward.safetensors").probabilities(seen["x"]).argmax(1)
+        expected = f1_score(seen["y"], predicted, average="macro", zero_division=0)
+        receipt = json.loads((folder / name / "receipt.json").read_text())["body"]
+        assert receipt["metric"] == "macro-f1" and receipt["accuracy_validation"] == pytest.approx(expected, abs=1e-9)
+        assert row.split()[0] == name and row.split()[7] == f"{expected:.3f}"
 
 
 def test_run_says_what_is_wrong_with_the_data(tmp_path, capsys):

@@ -46,7 +46,11 @@ class Config:
     contributions: str | None = _option(
         None, "a .csv or .json file with a number per client, which decides instead of a measurement"
     )
-    metric: str = _option("accuracy", "the score that contributions, rewards and calibration are measured by")
+    metric: str = _option(
+        "accuracy",
+        "the score of contributions, rewards and calibration: accuracy, balanced-accuracy, macro-f1, auc or "
+        "module:function",
+    )
     behaviour: str | None = _option(
         None, "what clients do beside training honestly: absent:PROBABILITY, late:PROBABILITY or module:function"
     )

@@ -13,7 +13,12 @@ from fedsac.config import Config
 from fedsac.runs.watcher import RunInfo, Watcher
 
 EVAL_EVERY = 10
-SHOWN = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "max", "mean", "min", "gain", "losers", "global", "megabytes")
+SHOWN = (
+    *("gamma", "gamma_limit", "bcf", "alpha_bcf", "max", "mean", "min"),
+    *("gain", "gain_spread", "losers", "global", "megabytes"),
+)
+# Left out, in this order, where a terminal is narrow.
+LEAST = ("megabytes", "global", "alpha_bcf", "mean", "min", "losers", "gamma_limit")
 
 
 def add(commands: Any) -> None:
@@ -40,6 +45,7 @@ def add(commands: Any) -> None:
 def do(chosen: argparse.Namespace) -> None:
     from fedsac.cli.screen import Screen
     from fedsac.runs.comparing import compare, methods_named, resume_compare
+    from fedsac.runs.comparison import about
 
     screen = Together(Screen(sys.stderr))
     folder = chosen.resume
@@ -61,9 +67,10 @@ def do(chosen: argparse.Namespace) -> None:
             print(f"fedsac: interrupted; go on with: fedsac compare --resume {folder}", file=sys.stderr)
             raise SystemExit(130) from None
         raise
-    _draw(table, folder)
+    subject, metric = about(folder)
+    _draw(table, folder, subject, metric)
     page = reported(folder)
-    show(table, chosen.show)
+    show(table, chosen.show, metric)
     files = ["results.csv", "results.json", "fairness-accuracy.svg", *([] if page is None else [page.name])]
     print(f"Everything is in {folder}: {', '.join(files)}, and a folder for each run.")
 
@@ -99,36 +106,53 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def show(table: list[Any], label: str) -> None:
+def show(table: list[Any], label: str, metric: str) -> None:
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from rich.measure import Measurement
 
     from fedsac.runs.comparison import COLUMNS
 
     columns = [column for column in COLUMNS if column[0] in SHOWN]
-    view = Table(title=f"{label} round, mean and deviation over seeds; the best in bold")
-    view.add_column("method", no_wrap=True)
-    for _, heading, _, _ in columns:
-        view.add_column(heading, justify="right")
     shown = [row for row in table if row.label == label]
+    title = f"{label} round, scored by {metric}: mean"
+    console = Console(highlight=False, markup=False, emoji=False)
+
+    def width(view: Any) -> int:
+        return Measurement.get(console, console.options.update_width(1000), view).maximum
+
+    view = _view(f"{title} and deviation over seeds; the best in bold", shown, columns, deviations=True)
+    if not console.is_terminal:  # in a file or a pipe nothing needs to be squeezed
+        console = Console(highlight=False, markup=False, emoji=False, width=max(console.width, width(view)))
+    for least in (None, *LEAST):  # deviations go first
+        if width(view) <= console.width:
+            break
+        columns = [column for column in columns if column[0] != least]
+        view = _view(f"{title} over seeds; the best in bold", shown, columns, deviations=False)
+        view.caption = "The terminal is narrow: results.csv has the deviations and all columns."
+    console.print(view)
+
+
+def _view(title: str, rows: list[Any], columns: list[Any], *, deviations: bool) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    view = Table(title=title)
+    view.add_column("method", no_wrap=True)
     best = {}
-    for key, _, _, better in columns:
-        means = [mean for row in shown if (mean := row.mean(key)) is not None]
+    for key, heading, _, better in columns:
+        view.add_column(heading, justify="right", no_wrap=True)
+        means = [mean for row in rows if (mean := row.mean(key)) is not None]
         best[key] = (max(means) if better > 0 else min(means)) if means and better else None
-    for row in shown:
+    for row in rows:
         cells = []
         for key, _, digits, _ in columns:
             mean, deviation = row.mean(key), row.deviation(key)
             text = "-" if mean is None else f"{mean:.{digits}f}"
-            if deviation is not None and key in ("gamma", "max"):
+            if deviations and deviation is not None and key in ("gamma", "max"):
                 text += f" ±{deviation:.{digits}f}"
             cells.append(Text(text, style="bold" if mean is not None and mean == best[key] else ""))
         view.add_row(row.method, *cells)
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:  # in a file or a pipe nothing needs to be squeezed
-        console = Console(highlight=False, markup=False, emoji=False, width=max(console.width, 160))
-    console.print(view)
+    return view
 
 
 def show_methods(chosen: argparse.Namespace) -> None:
@@ -146,14 +170,14 @@ def show_methods(chosen: argparse.Namespace) -> None:
         print(f"  --set {option.name}={option.default}")
 
 
-def _draw(table: list[Any], folder: Path) -> None:
-    """The picture beside the table: fairness against accuracy."""
+def _draw(table: list[Any], folder: Path, subject: str, metric: str) -> None:
+    """The picture beside the table: fairness against the metric's score. The file keeps its name, whatever the
+    metric."""
     from fedsac.atomic import write_atomic
     from fedsac.report.comparison import fairness_accuracy
     from fedsac.report.drawing import svg
-    from fedsac.runs.comparison import about
 
-    write_atomic(folder / "fairness-accuracy.svg", svg(fairness_accuracy(table, about(folder))).encode())
+    write_atomic(folder / "fairness-accuracy.svg", svg(fairness_accuracy(table, subject, metric)).encode())
 
 
 def _fresh(config: Config) -> Path:

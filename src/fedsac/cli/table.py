@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from fedsac.core.metrics import display_name
 from fedsac.runs.labels import LABELS
 from fedsac.runs.result import Result
 
@@ -19,10 +20,9 @@ EXPLAINED = {
 
 def show(result: Result, console: Console | None = None, page: Path | None = None) -> None:
     console = console or Console(highlight=False, markup=False, emoji=False)
-    config = result.config
-    clients = Table(
-        title=f"{config.method} on {config.data}, {config.scene}: round {config.rounds}, seed {config.seed}"
-    )
+    config, metric = result.config, display_name(result.config.metric)
+    about = f"{config.method} on {config.data}, {config.scene}: round {config.rounds}, seed {config.seed}"
+    clients = Table(title=f"{about}, scored by {metric}")
     clients.add_column("client", overflow="fold")
     deciding = result.contributions.deciding
     # Eighty columns hold one value that decides: where another measure does, it stands in the place of alone:V.
@@ -57,43 +57,44 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
         clients.caption = f"and {len(result.clients) - MOST_CLIENTS:,} more{everybody}"
     console.print(clients)
     alone = (
-        "alone: accuracy of the model a client trains alone, its contribution: on V, the server's validation data, it "
-        "decides; on the test set it is compared with the reward, the test accuracy of the model the client was paid."
+        f"alone: {metric} of the model a client trains alone, its contribution: on V, the server's validation data, it "
+        f"decides; on the test set it is compared with the reward, the test {metric} of the model the client was paid."
     )
     if deciding is not None:
         alone = (
             f"decides: a client's contribution by {config.contribution}; reputations come from it, and gamma is taken "
-            "with it. alone: test accuracy of the model the client trains alone, which BCF compares with the reward, "
-            "the test accuracy of the model it was paid."
+            f"with it. alone: test {metric} of the model the client trains alone, which BCF compares with the reward, "
+            f"the test {metric} of the model it was paid."
         )
     console.print(alone, style="dim")
     if result.reported_on == "validation":
         console.print("There is no test file: 'test' means the validation data here.", style="dim")
     labels = Table(caption="; ".join(EXPLAINED[label] for label in LABELS), caption_justify="left")
     labels.add_column("", no_wrap=True)
-    for head in ("round", "gamma", "gamma*", "in BCF", "aBCF", "best", "mean", "min"):
+    # Eighty columns have no room for alpha-BCF and the mean reward (MCG is that less the mean of alone): see the page.
+    for head in ("round", "gamma", "gamma*", "BCF", "best", "min", "MCG", "CGS"):
         labels.add_column(head, justify="right", no_wrap=True)
     for label in LABELS:
         numbers = result.results[label]
-        accuracy = numbers["accuracy"]
         labels.add_row(
             label,
             str(numbers["round"]),
             _number(numbers["gamma"]),
             _number(numbers["gamma_limit"]),
             f"{numbers['bcf']:.0%}",
-            f"{numbers['alpha_bcf']:.0%}",
-            f"{accuracy['max']:.3f}",
-            f"{accuracy['mean']:.3f}",
-            f"{accuracy['min']:.3f}",
+            f"{numbers['accuracy']['max']:.3f}",
+            f"{numbers['accuracy']['min']:.3f}",
+            f"{numbers['mcg']:+.3f}",
+            f"{numbers['cgs']:.3f}",
         )
     console.print(labels)
     sent = result.summary()["bytes_per_round"]
     full = result.full_bytes * len(result.clients)
     console.print(
-        f"gamma {_number(result.last['gamma'])} at the last round (gamma*: the most that BCF permits; aBCF: alpha-BCF, "
-        f"FedRAC's bound). On the wire, a round: {sent['down'] / 1e6:.2f} MB down, {sent['up'] / 1e6:.2f} MB up (full "
-        f"models: {full / 1e6:.2f} MB each way). {result.seconds:.0f} s."
+        f"gamma {_number(result.last['gamma'])} at the last round (gamma*: the most that BCF permits; best, min: of "
+        "the rewards; MCG, CGS: mean and standard deviation of the gains, reward less alone on the test set). On the "
+        f"wire, a round: {sent['down'] / 1e6:.2f} MB down, {sent['up'] / 1e6:.2f} MB up (full models: {full / 1e6:.2f} "
+        f"MB each way). {result.seconds:.0f} s."
     )
     if result.folder is not None:
         console.print(f"Everything is in {result.folder} (start with its README.md).", soft_wrap=True)

@@ -15,6 +15,8 @@ from fedsac.core.ranks import average_ranks
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
+_DISPLAY_NAMES = {"balanced-accuracy": "balanced accuracy", "macro-f1": "macro-F1", "auc": "AUC"}
+
 
 def accuracy(labels: np.ndarray, probabilities: np.ndarray) -> float:
     """The share of samples whose predicted class is their label; 0 without samples.
@@ -87,6 +89,15 @@ def name_of(metric: Metric) -> str:
     'macro_f1'
     """
     return str(getattr(metric, "__name__", type(metric).__name__))
+
+
+def display_name(metric: str) -> str:
+    """How a report spells the metric that a config names; one's own keeps its `module:function`.
+
+    >>> [display_name(name) for name in ("accuracy", "balanced-accuracy", "macro-f1", "auc", "mine:recall_of_ill")]
+    ['accuracy', 'balanced accuracy', 'macro-F1', 'AUC', 'mine:recall_of_ill']
+    """
+    return _DISPLAY_NAMES.get(metric, metric)
 
 
 @dataclass(frozen=True)

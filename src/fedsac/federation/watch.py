@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedsac.config import FORMAT_VERSION
+from fedsac.core.metrics import display_name
 from fedsac.errors import FedsacError
 from fedsac.federation.folder import FAILED, REQUESTED, Federation
 from fedsac.federation.ledger import Entry, read
@@ -20,6 +21,7 @@ def status(federation: Federation) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "method": federation.config.method,
+        "metric": federation.config.metric,
         "rounds": federation.config.rounds,
         "round": max(rounds, default=0),
         "state": OVER if done else "under way" if (federation.server / REQUESTED).exists() else "not begun",
@@ -48,7 +50,8 @@ def _site(name: str, invited: str, entries: list[Entry]) -> dict[str, Any]:
 
 def shown(found: dict[str, Any]) -> str:
     """The same as a table."""
-    lines = [f"{found['method']}: round {found['round']} of {found['rounds']}, {found['state']}"]
+    about = f"{found['method']}, scored by {display_name(found['metric'])}"
+    lines = [f"{about}: round {found['round']} of {found['rounds']}, {found['state']}"]
     head = ("site", "status", "samples", "contribution", "answered", "refused", "lost", "reward", "delivered")
     rows = [head]
     for name, site in found["sites"].items():

@@ -107,7 +107,8 @@ class Frame:
         room = self.bottom - self.top + 30
         middle = (self.left + self.right) / 2
         if x_label:
-            self.drawing.add(Text(middle, self.bottom + below, x_label, NORMAL, "middle", "soft"))
+            text = fitted(x_label, NORMAL, 2 * min(middle, self.drawing.width - middle))
+            self.drawing.add(Text(middle, self.bottom + below, text, NORMAL, "middle", "soft"))
         text = fitted(y_label, NORMAL, room)
         self.drawing.add(Text(15, (self.top + self.bottom) / 2, text, NORMAL, "middle", "soft", turned=True))
 

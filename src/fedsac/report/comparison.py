@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from fedsac.errors import FedsacError
 from fedsac.report.charts import Series, clients_by_method, lines, scatter
 from fedsac.report.markup import Cell, Figure, figure, grid, number, paragraph, section, table
 from fedsac.report.reading import Run, settings
@@ -14,12 +15,13 @@ from fedsac.runs.labels import LABELS
 COLUMNS = (
     ("gamma", "gamma", 1, 2),
     ("gamma_limit", "gamma*", 1, 2),
-    ("bcf", "in BCF %", 100, 0),
+    ("bcf", "BCF %", 100, 0),
     ("alpha_bcf", "aBCF %", 100, 0),
     ("max", "best %", 100, 2),
     ("mean", "mean %", 100, 2),
     ("min", "min %", 100, 2),
-    ("gain", "gain", 100, 2),
+    ("gain", "MCG", 100, 1),
+    ("gain_spread", "CGS", 100, 1),
     ("losers", "lose", 1, 1),
     ("global", "global %", 100, 2),
     ("megabytes", "MB down", 1, 2),
@@ -32,8 +34,10 @@ EXPLAINED = (
     "Means over seeds, with the deviation where there is more than one. last: the last round. selected: the round "
     "chosen on validation data. best: the round with the highest gamma on the test set, the paper's rule, which is "
     "optimistic. gamma is 100 times the correlation of contributions and rewards, gamma* the most that BCF permits; "
-    "aBCF: alpha-BCF, FedRAC's bound; gain: mean reward less contribution; lose: clients no better off than alone; MB "
-    "down: a round, all clients."
+    "BCF, aBCF: clients inside bounded collaborative fairness and alpha-BCF, FedRAC's bound; best, mean, min: of the "
+    "rewards; MCG, mean collaboration gain, and CGS, collaboration gain spread: mean and standard deviation of reward "
+    "less contribution over the clients, in points of a hundred; lose: clients no better off than alone; global: the "
+    "common model; MB down: a round, all clients."
 )
 
 
@@ -51,7 +55,7 @@ class Point(Protocol):
     def deviation(self, key: str) -> float | None: ...
 
 
-def fairness_accuracy(rows: Sequence[Point], title: str, label: str = "last") -> Drawing:
+def fairness_accuracy(rows: Sequence[Point], title: str, metric: str = "accuracy", label: str = "last") -> Drawing:
     """Best reward (across) and gamma (up) of each method at one label; the upper right corner is where one wants to be.
     Methods whose gamma does not exist are left out."""
     series = []
@@ -59,7 +63,7 @@ def fairness_accuracy(rows: Sequence[Point], title: str, label: str = "last") ->
         x, y = row.mean("max"), row.mean("gamma")
         points = () if x is None or y is None else ((100 * x, y),)
         series.append(Series(row.method, points, labels=(row.method,)))
-    return scatter(f"{title}: fairness against accuracy ({label})", series, "best reward (%)", "gamma")
+    return scatter(f"{title}: fairness against {metric} ({label})", series, f"best reward, {metric} (%)", "gamma")
 
 
 @dataclass(frozen=True)
@@ -106,9 +110,21 @@ def where(runs: Sequence[Run]) -> str:
     return ", ".join(agreed) or "several data sets"
 
 
+def check_metrics(runs: Sequence[Run]) -> None:
+    """Refuse runs of several metrics: their scores would stand in one table, and be averaged, as if they were alike."""
+    first = runs[0]
+    for run in runs:
+        if run.config.metric != first.config.metric:
+            raise FedsacError(
+                f"{first.name} is scored by {first.metric} and {run.name} by {run.metric}, which cannot be compared; "
+                "make a page of the runs of each metric"
+            )
+
+
 def subtitle(runs: Sequence[Run]) -> str:
     seeds, count = {run.config.seed for run in runs}, len(runs)
-    return f"{count} runs, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}"
+    counted = f"{count} runs, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}"
+    return f"{counted}, scored by {runs[0].metric}"
 
 
 def figures(runs: Sequence[Run]) -> list[Figure]:
@@ -116,7 +132,7 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
     made = [
         Figure(
             "fairness-accuracy",
-            fairness_accuracy(table_rows(groups), about),
+            fairness_accuracy(table_rows(groups), about, runs[0].metric),
             "Means over seeds at the last round. The upper right corner is where one wants to be; a method that pays "
             "everyone the same has no gamma and no point here.",
         )
@@ -145,7 +161,7 @@ def _clients(groups: Sequence[Group]) -> Drawing:
         ]
         for group in groups
     }
-    return clients_by_method("Reward of each client by method", names, alone, paid)
+    return clients_by_method("Reward of each client by method", names, alone, paid, f"{runs[0].score} (%)")
 
 
 def _over_rounds(group: Group, key: str, scale: float) -> Series:
@@ -162,7 +178,8 @@ def body(runs: Sequence[Run], drawn: Sequence[Figure]) -> str:
     parts = []
     if late := [run.name for run in runs if not run.finished]:
         parts.append(paragraph(f"Unfinished, and shown as far as they are: {', '.join(late)}.", "badge"))
-    parts.append(section("Methods at the last round", _methods(rows, "last"), paragraph(EXPLAINED, "note")))
+    said = f"Contributions and rewards are {runs[0].metric}. {EXPLAINED}"
+    parts.append(section("Methods at the last round", _methods(rows, "last"), paragraph(said, "note")))
     parts.append(grid(*(figure(entry) for entry in drawn)))
     if not same_clients(runs):
         parts.append(paragraph("Clients are not shown side by side: the runs do not have the same ones.", "note"))

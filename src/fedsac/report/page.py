@@ -20,6 +20,7 @@ def build(paths: Sequence[Path]) -> tuple[str, list[Figure]]:
         run = runs[0]
         drawn = single.figures(run)
         return document(single.title(run), single.subtitle(run), single.body(run, drawn)), drawn
+    comparison.check_metrics(runs)
     drawn = comparison.figures(runs)
     title = f"Comparison on {comparison.where(runs)}"
     return document(title, comparison.subtitle(runs), comparison.body(runs, drawn)), drawn

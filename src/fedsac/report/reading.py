@@ -11,6 +11,7 @@ import numpy as np
 from fedsac.config import Config, check_version, read
 from fedsac.contributions.base import Contributions
 from fedsac.core.fairness import bcf
+from fedsac.core.metrics import display_name
 from fedsac.errors import FedsacError
 from fedsac.runs.checkpoint import Checkpoint, peek
 from fedsac.runs.comparison import LIST
@@ -53,6 +54,16 @@ class Run:
     @property
     def inside_bcf(self) -> list[bool]:
         return [bool(inside) for inside in bcf(self.contributions.test, self.last["rewards"])]
+
+    @property
+    def metric(self) -> str:
+        """The metric behind contributions and rewards, as a report spells it."""
+        return display_name(self.config.metric)
+
+    @property
+    def score(self) -> str:
+        """What contributions and rewards are: the metric, and the data it is reported on."""
+        return f"{self.reported_on} {self.metric}"
 
     @property
     def full_bytes(self) -> int | None:

@@ -12,7 +12,9 @@ EXPLAINED = (
     "highest gamma on the test set, the paper's rule, which is optimistic. gamma is 100 times the correlation of "
     "contributions and rewards, gamma* the most that BCF permits. BCF, bounded collaborative fairness: everyone is "
     "better off than alone, and nobody but the best is nearer to the best reward than to the own contribution. "
-    "alpha-BCF is FedRAC's bound."
+    "alpha-BCF is FedRAC's bound. A client's gain is its reward less what it reaches alone, in points of a hundred. "
+    "MCG, the mean collaboration gain, says whether collaborating pays, which gamma cannot see. CGS, the collaboration "
+    "gain spread, is the gains' standard deviation: 0 where everyone gains alike."
 )
 
 
@@ -23,7 +25,8 @@ def title(run: Run) -> str:
 
 def subtitle(run: Run) -> str:
     c, layers = run.config, " and ".join(map(str, run.config.hidden))
-    return f"{len(run.clients)} clients, {c.rounds} rounds, seed {c.seed}, hidden layers of {layers} neurons"
+    size = f"{len(run.clients)} clients, {c.rounds} rounds, seed {c.seed}, hidden layers of {layers} neurons"
+    return f"{size}, scored by {run.metric}"
 
 
 def figures(run: Run) -> list[Figure]:
@@ -53,14 +56,15 @@ def body(run: Run, drawn: Sequence[Figure]) -> str:
 
 
 def _headline(run: Run) -> list[tuple[str, str, str]]:
-    last, inside, n = run.last, sum(run.inside_bcf), len(run.clients)
+    last, inside, n = run.chosen["last"], sum(run.inside_bcf), len(run.clients)
     gamma = "-" if last["gamma"] is None else f"{last['gamma']:.2f}"
     limit = "gamma* does not exist" if last["gamma_limit"] is None else f"gamma* {last['gamma_limit']:.2f}"
-    alone = f"best contribution {100 * max(run.contributions.test):.1f} %"
+    alone = f"{run.score}; best contribution {100 * max(run.contributions.test):.1f} %"
     entries = [
         ("gamma (last)", gamma, limit),
         ("inside BCF (last)", f"{inside} of {n}", f"{inside / n:.0%} of the clients"),
         ("best reward (last)", f"{100 * last['accuracy']['max']:.1f} %", alone),
+        ("mean gain, MCG (last)", f"{100 * last['mcg']:+.1f}", f"points of {run.score}; CGS {100 * last['cgs']:.1f}"),
     ]
     if run.saved is not None and run.full_bytes is not None:
         sent = sum(record["bytes"]["down"] for record in run.records) / len(run.records)
@@ -72,11 +76,13 @@ def _headline(run: Run) -> list[tuple[str, str, str]]:
 def _labels(run: Run) -> str:
     rows: list[list[Cell | str]] = []
     for label, record in ((label, run.chosen[label]) for label in LABELS):
-        accuracy = [number(100 * record["accuracy"][key], 1) for key in ("max", "mean", "min")]
+        scores = [number(100 * record["accuracy"][key], 1) for key in ("max", "mean", "min")]
+        gains = [Cell(f"{100 * record['mcg']:+.1f}", 100 * record["mcg"]), number(100 * record["cgs"], 1)]
         fair = [number(record["gamma"]), number(record["gamma_limit"])]
         shares = [number(100 * record[key], 0) for key in ("bcf", "alpha_bcf")]
-        rows.append([label, number(record["round"], 0), *fair, *shares, *accuracy])
-    heads = ("", "round", "gamma", "gamma*", "in BCF %", "alpha-BCF %", "best reward %", "mean %", "min %")
+        rows.append([label, number(record["round"], 0), *fair, *shares, *scores, *gains])
+    shown = ("gamma", "gamma*", "in BCF %", "alpha-BCF %", "best reward %", "mean %", "min %", "MCG", "CGS")
+    heads = ("", "round", *shown)
     return table("Three rounds, chosen as their labels say", heads, rows, sortable=False) + paragraph(EXPLAINED, "note")
 
 
@@ -106,9 +112,9 @@ def _clients(run: Run) -> str:
 def _about_clients(run: Run) -> str:
     test = "the validation data, for there is no test file" if run.reported_on == "validation" else "the test set"
     said = (
-        f"alone: accuracy of the model that a client trains by itself, its contribution, on {test}; on V, the server's "
-        "validation data. reward: accuracy of the model the client is paid, on the same data as alone. gain: reward "
-        "less alone."
+        f"alone: {run.metric} of the model that a client trains by itself, its contribution, on {test}; on V, the "
+        f"server's validation data. reward: {run.metric} of the model the client is paid, on the same data as alone. "
+        "gain: reward less alone."
     )
     if run.contributions.deciding is not None:
         said += f" decides: the client's contribution by {run.config.contribution}, with which gamma is taken."
@@ -120,7 +126,9 @@ def _pay(run: Run) -> list[Figure]:
     made = [
         Figure(
             "contribution-reward",
-            contribution_reward(f"Contribution and reward, round {run.last['round']}", run.clients, c, rewards),
+            contribution_reward(
+                f"Contribution and reward, round {run.last['round']}", run.clients, c, rewards, f" ({run.score}, %)"
+            ),
             "A client inside the band is better off than alone, and not nearer to the best reward than to its own "
             "contribution.",
         )
@@ -137,7 +145,7 @@ def _pay(run: Run) -> list[Figure]:
 
 def _rounds(run: Run) -> list[Figure]:
     records = run.evaluated
-    accuracy = [
+    rewards = [
         Series(name, tuple((r["round"], 100 * r["rewards"][i]) for r in records)) for i, name in enumerate(run.clients)
     ]
 
@@ -154,12 +162,11 @@ def _rounds(run: Run) -> list[Figure]:
     sent = [Series(way, tuple((r["round"], r["bytes"][way] / 1e6) for r in run.records)) for way in ("down", "up")]
     if run.full_bytes is not None:
         sent.append(Series("full models", tuple((r["round"], run.full_bytes / 1e6) for r in run.records)))
-    on = "validation" if run.reported_on == "validation" else "test"
     return [
         Figure(
             "accuracy-rounds",
-            lines("Reward of each client over the rounds", accuracy, "round", f"{on} accuracy (%)"),
-            "The accuracy of the model that each client holds after a round.",
+            lines("Reward of each client over the rounds", rewards, "round", f"{run.score} (%)"),
+            f"The {run.metric} of the model that each client holds after a round.",
         ),
         Figure(
             "fairness-rounds",

@@ -82,9 +82,11 @@ def _written(results: list[Result], out: Path) -> list[Row]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = [name for name, *_ in COLUMNS]
-    writer.writerow(["method", "label", *(f"{name}{part}" for name in names for part in ("", "_deviation"))])
+    heads = [f"{name}{part}" for name in names for part in ("", "_deviation")]
+    writer.writerow(["method", "label", *heads, "metric"])
     for row in table:
         numbers = [number for name in names for number in (row.mean(name), row.deviation(name))]
-        writer.writerow([row.method, row.label, *("" if n is None else f"{n:.6g}" for n in numbers)])
+        shown = ["" if n is None else f"{n:.6g}" for n in numbers]
+        writer.writerow([row.method, row.label, *shown, config.metric])
     write_atomic(out / "results.csv", text.getvalue().encode())
     return table

@@ -11,6 +11,7 @@ import numpy as np
 from fedsac.config import Config
 from fedsac.contributions.base import Contributions
 from fedsac.core.fairness import cgs, mcg, spearman
+from fedsac.core.metrics import display_name
 from fedsac.runs.labels import LABELS, chosen
 
 LIST = "compare.json"
@@ -95,7 +96,7 @@ def measured(result: Measurable, label: str) -> dict[str, float | None]:
     }
 
 
-def about(folder: Path) -> str:
-    """What a comparison in this folder is of: data set and scene."""
+def about(folder: Path) -> tuple[str, str]:
+    """What a comparison in this folder is of, data set and scene; and the metric, in a report's spelling."""
     written = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    return f"{written['data']}, {written['scene']}"
+    return f"{written['data']}, {written['scene']}", display_name(written["metric"])

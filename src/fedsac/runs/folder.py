@@ -15,6 +15,7 @@ from typing import Any
 
 from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, Config, read
+from fedsac.core.metrics import display_name
 from fedsac.data.split import Split
 from fedsac.errors import FedsacError
 from fedsac.models.files import ModelFile
@@ -212,7 +213,8 @@ def _readme(config: Config) -> str:
     return f"""# A run of fedsac
 
 {config.method} on {config.data}, scene {config.scene}, {config.clients} clients, {config.rounds} rounds, seed
-{config.seed}. Everything here has format version {FORMAT_VERSION}. This page is README.md; beside it:
+{config.seed}; contributions and rewards are scored by {display_name(config.metric)}. Everything here has
+format version {FORMAT_VERSION}. This page is README.md; beside it:
 
 - `config.toml`: every setting; `fedsac run --config config.toml` does it again
 - `rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and validation), fairness

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedsac.contributions.base import Contributions
-from fedsac.core.fairness import fairness, gamma
+from fedsac.core.fairness import cgs, fairness, gamma, mcg
 
 LABELS = ("last", "selected", "best")
 JUDGED = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy", "mcg", "cgs")
@@ -24,16 +24,26 @@ def chosen(records: Sequence[dict[str, Any]], contributions: Contributions) -> d
         ranked = [(-float("inf") if s is None else s, i) for i, s in enumerate(scores)]
         return evaluated[max(ranked)[1]]
 
-    return {
+    picked = {
         "last": evaluated[-1],
         "selected": highest([gamma(expected, r["rewards_validation"]) for r in evaluated]),
         "best": highest([r["gamma"] for r in evaluated]),
     }
+    return {label: _with_gains(record, contributions) for label, record in picked.items()}
+
+
+def _with_gains(record: dict[str, Any], contributions: Contributions) -> dict[str, Any]:
+    """An evaluated round's record. Those of earlier versions have no MCG and no CGS, which follow from what they
+    have."""
+    if "mcg" in record and "cgs" in record:
+        return record
+    c, theta = contributions.test, record["rewards"]
+    return record | {"mcg": mcg(c, theta), "cgs": cgs(c, theta)}
 
 
 def reported(record: dict[str, Any]) -> dict[str, Any]:
-    """What a summary says of a round. A run that an earlier version began has rounds without the newer numbers."""
-    return {"round": record["round"]} | {key: record[key] for key in JUDGED if key in record}
+    """What a summary says of a round that `chosen` has picked."""
+    return {"round": record["round"]} | {key: record[key] for key in JUDGED}
 
 
 def judged(contributions: Contributions, rewards: Sequence[float] | None) -> dict[str, Any]:

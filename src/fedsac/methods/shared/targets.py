@@ -7,7 +7,7 @@ OFFSETS = np.linspace(0, 1, 81)
 
 
 def targets(c: np.ndarray, best: float, error: float, room: float, *, ties: bool = True) -> np.ndarray:
-    """Target accuracies [N] for contributions `c` when the whole model reaches `best`; inf: give everything.
+    """Target scores [N] for contributions `c` when the whole model reaches `best`; inf: give everything.
 
     A target lies between c_i and (c_i + best) / 2, `room` standard errors (`error`) away from both, or in the middle
     where there is less room than that. Inside these bounds the targets follow the line a + b c with the highest Pearson
