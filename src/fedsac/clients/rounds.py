@@ -9,7 +9,7 @@ from fedsac.clients.behaviour import Conduct
 from fedsac.clients.population import Clients
 from fedsac.clients.training import Job, PendingTraining, Trained, train
 from fedsac.compute import evaluation
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.methods.base import Assignment, State, Updates
 
 Absent = Callable[[int, str], bool]
@@ -94,6 +94,6 @@ def personalised(runs: Sequence[Work]) -> list[Tensor]:
     models = [given.models for _, given, _ in runs]
     for i, trained in zip(extra, train(jobs), strict=True):
         # Who diverges in that epoch keeps the model it was given.
-        finite = moved(trained.finite.unsqueeze(1), models[i].device)
+        finite = to_device(trained.finite.unsqueeze(1), models[i].device)
         models[i] = torch.where(finite, trained.models, models[i])
     return models

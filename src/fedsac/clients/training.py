@@ -12,7 +12,7 @@ from torch import Tensor
 from fedsac.clients.population import Clients
 from fedsac.compute import batches, training
 from fedsac.compute.samples import Batches, Samples
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.rng import stream
 
 
@@ -74,8 +74,8 @@ class _Stack:
         # Who has fewer steps stands further back, so that whoever is still at work comes first.
         steps = torch.tensor([count for job in jobs for count in job.steps])
         equal = bool((steps == steps[0]).all())
-        self._order = None if equal else moved(steps.argsort(descending=True, stable=True), device)
-        self._given = _batches(jobs, device, dtype), moved(torch.cat(rates), device)
+        self._order = None if equal else to_device(steps.argsort(descending=True, stable=True), device)
+        self._given = _batches(jobs, device, dtype), to_device(torch.cat(rates), device)
         if self._order is not None:
             counts = [int((steps > step).sum()) for step in range(int(steps.max()))]
             drawn, lr = self._given
@@ -162,8 +162,8 @@ def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> Batch
         jobs[0].clients.batch,
         [stream(job.clients.seed, job.purpose, job.round, name) for job in drawn for name in job.clients.names],
     )
-    on_device = moved(torch.from_numpy(rows), device), moved(torch.from_numpy(weight).to(dtype), device)
+    on_device = to_device(torch.from_numpy(rows), device), to_device(torch.from_numpy(weight).to(dtype), device)
     if len(drawn) < len(jobs):
-        index = moved(torch.tensor(which), device)
+        index = to_device(torch.tensor(which), device)
         on_device = on_device[0][:, index], on_device[1][:, index]
     return Batches(*on_device)

@@ -11,7 +11,7 @@ from fedsac.compute.samples import Samples
 from fedsac.compute.tally import tally
 from fedsac.compute.training import Layers
 from fedsac.core.metrics import Metric, accuracy
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.core.units import Layout
 
 LOSS_BATCH = 64  # of the losses that clients report: FedAVE's
@@ -64,7 +64,7 @@ def _losses(layout: Layout, model: Tensor, samples: Samples, member: int, rows: 
     layers = layout.views(model)
     first = _kernel(samples, scale, shift, *(t.unsqueeze(0) for t in layers[0]))
     found = []
-    for part in moved(torch.from_numpy(rows), model.device).split(_chunk(layout, 1, model)):
+    for part in to_device(torch.from_numpy(rows), model.device).split(_chunk(layout, 1, model)):
         if first is not None:
             a = first(part)[0]
         else:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedsac.config import Config
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.gradients import (
     check_reward_by,
@@ -70,7 +70,7 @@ class CFFL(Method):
         g = rescaled(learned, self.length)
         total = weighted(sample_shares(task, updates.clients), g)
         new = models + keep(task.layout, total, sizes * r / r.max())
-        new[who] += learned - moved(sizes[who].to(g.dtype), g.device).unsqueeze(1) * g
+        new[who] += learned - to_device(sizes[who].to(g.dtype), g.device).unsqueeze(1) * g
         if self.reward_by == "own":
             low = (r < 1 / 3 / len(r)).to(models.device)
             new = torch.where(low.unsqueeze(1), models, new)

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from fedsac.config import Config
-from fedsac.core.aggregation import aggregate_submodels, damped
-from fedsac.core.allocation import check, prefixes, reputation
+from fedsac.core.aggregation import aggregate_damped, aggregate_submodels
+from fedsac.core.allocation import allocate_unchecked, check_finite, reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.calibration import Parts, calibrated
@@ -68,7 +68,8 @@ class FedSAC(Method):
         return self.allocated(task, task.initial, 0)
 
     def assign(self, task: Task, state: State) -> Assignment:
-        check(state["importance"])  # here and not while it learns: a GPU is waited for when all runs have learned
+        # Checked here and not in `learn`: it waits for the GPU, and here all runs' work has been queued.
+        check_finite(state["importance"])
         r = reputation(task.contributions, self.beta)
         return Assignment(state["model"].unsqueeze(0), state["neurons"], tuple(r.tolist()))
 
@@ -94,7 +95,7 @@ class FedSAC(Method):
             rows = Parts.of(task, self.server_share if self.server_steps else 0).calibration
             neurons = calibrated(task, model, importance, rows, room=self.room, smooth=self.smooth, ties=self.ties)
         else:
-            neurons = prefixes(importance, reputation(task.contributions, self.beta))
+            neurons = allocate_unchecked(importance, reputation(task.contributions, self.beta))
         return {"model": model, "importance": importance, "neurons": neurons}
 
     def measure(self, task: Task, model: Tensor, over: int) -> Tensor:
@@ -107,5 +108,5 @@ class FedSAC(Method):
     def merge(self, task: Task, state: State, updates: Updates) -> Tensor:
         if self.damping:
             held, least = task.layout.held(updates.neurons), self.damping * len(updates.clients)
-            return damped(updates.params, held, state["model"], least)
+            return aggregate_damped(updates.params, held, state["model"], least)
         return aggregate_submodels(task.layout, updates.params, updates.neurons, state["model"])

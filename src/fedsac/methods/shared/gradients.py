@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task, Updates
 
@@ -55,7 +55,7 @@ def rescaled(update: Tensor, length: float) -> Tensor:
 
 def weighted(weights: Tensor, update: Tensor) -> Tensor:
     """sum_i w_i g_i, [parameters]."""
-    return moved(weights.to(update.dtype), update.device) @ update
+    return to_device(weights.to(update.dtype), update.device) @ update
 
 
 def cosines(update: Tensor, total: Tensor) -> Tensor:

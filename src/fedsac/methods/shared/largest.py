@@ -5,7 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.core.units import Layout
 
 
@@ -49,8 +49,8 @@ def _at_once(layout: Layout, update: Tensor, size: Tensor, k: Tensor) -> Tensor:
     number, keys, ends = _numbered(layout, update.device)
     ordered = (keys | size.view(torch.int32)).sort().values
     # On the CPU, and brought over once: where each bound lies, and what makes it infinite.
-    none = moved(torch.where(k == 0, torch.inf, 0.0), size.device)
-    at = moved(ends - k.clamp_min(1), size.device)
+    none = to_device(torch.where(k == 0, torch.inf, 0.0), size.device)
+    at = to_device(ends - k.clamp_min(1), size.device)
     least = (ordered[at] & 0xFFFFFFFF).int().view(torch.float32) + none
     return torch.where(size >= least.T[:, number], update, 0)
 
