@@ -20,7 +20,7 @@ from fedsac.contributions.measurement import Measurement
 from fedsac.contributions.standalone import standalone
 from fedsac.core import metrics
 from fedsac.doors import CONTRIBUTIONS, METHODS
-from fedsac.models.mlp import initial
+from fedsac.models.mlp import initial_weights
 from fedsac.models.network import Network
 from fedsac.rng import stream
 from fedsac.runs.labels import chosen, judged
@@ -48,7 +48,7 @@ def made(parts, *, rounds=4, dtype=torch.float64):
 
     layout, rows = fedsac.Layout((10, 12, 4)), tuple(np.asarray(rows) for rows in parts.values())
     clients = Clients(layout, tuple(parts), rows, samples(slice(0, 300)), 0.2, FULL_BATCH, 5, seed=0)
-    start = initial(layout, 0, dtype)
+    start = initial_weights(layout, 0, dtype)
     return Measurement(clients, start, 5 * rounds, samples(slice(300, 600)), samples(slice(600, 900)), metrics.accuracy)
 
 

@@ -22,7 +22,7 @@ from fedsac.data.split import Split, split, thinned
 from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, DATA, METRICS, SCENES
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task
-from fedsac.models.start import Wanted, starting_network
+from fedsac.models.start import NetworkSpec, initial_network
 
 DEFAULTS = Config()
 # Settings that neither the data nor the clients depend on: runs that differ in these alone share everything else.
@@ -218,8 +218,8 @@ class _Placed:
 
         normal = _put(scale[None], device).to(dtype), _put(shift[None], device).to(dtype)
         pool = Samples(inputs(data.x), self._once(data.y, device), *normal)
-        wanted = Wanted(data.x.shape[1], len(data.classes), config.hidden, config.seed, dtype)
-        network = starting_network(config.network, wanted)
+        spec = NetworkSpec(data.x.shape[1], len(data.classes), config.hidden, config.seed, dtype)
+        network = initial_network(config.network, spec)
         layout = network.layout
         config = config.replace(hidden=layout.hidden)  # a factory of one's own decides this itself
         rows = torch.from_numpy(dealt.validation).to(device)
