@@ -15,7 +15,7 @@ from benchmarks.timing import show
 from fedsac import Config, FedsacError
 from fedsac.compute import training as stack
 from fedsac.compute.cuda import precision
-from fedsac.compute.importance import rises
+from fedsac.compute.importance import exact_importance
 from fedsac.compute.samples import Batches, Samples
 from fedsac.config import PRECISIONS
 from fedsac.core.units import Layout
@@ -155,7 +155,7 @@ def measuring() -> None:
                 hook.remove()
         return found
 
-    ours = milliseconds(lambda: rises(network, x, y))
+    ours = milliseconds(lambda: exact_importance(network, x, y))
     plain = milliseconds(plainly, 2)
     rows = [["structured", f"{ours:.2f} ms", "1"], ["plain loop", f"{plain:.0f} ms", f"{plain / ours:.0f}"]]
     show(f"Exact importance of {LAYOUT.neurons} neurons on {samples} samples", ["", "time", "ratio"], rows)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsac
-from fedsac.compute.importance import first_order
+from fedsac.compute.importance import first_order_importance
 from fedsac.contributions.base import Contributions
 from fedsac.methods.fedsac import FedSAC
 from fedsac.models.network import Network
@@ -42,8 +42,8 @@ def test_all_neurons_at_once_give_the_same(chunk, monkeypatch):
     import importlib
 
     module = importlib.import_module("fedsac.compute.importance")
-    monkeypatch.setattr(module, "_rises", module._rises_dense)
-    monkeypatch.setattr(module, "DENSE_BYTES", chunk)
+    monkeypatch.setattr(module, "_loss_increases", module._loss_increases_dense)
+    monkeypatch.setattr(module, "GPU_DENSE_BYTES", chunk)
     network = plain.random_module((12, 9, 7, 4))
     x, y = plain.random_data(60, 12, 4)
     assert plain.worst(fedsac.importance(network, x, y), plain.importance(network, x, y)) < 1e-8
@@ -108,7 +108,7 @@ def test_a_module_of_another_kind_is_refused():
 def test_chunks_of_samples_give_the_same(budget, monkeypatch):
     import importlib
 
-    monkeypatch.setattr(importlib.import_module("fedsac.compute.importance"), "CHUNK_BYTES", budget)
+    monkeypatch.setattr(importlib.import_module("fedsac.compute.importance"), "ACTIVATION_BYTES", budget)
     module = plain.random_module((12, 9, 7, 4))
     x, y = plain.random_data(60, 12, 4)
     assert plain.worst(fedsac.importance(module, x, y), plain.importance(module, x, y)) < 1e-8
@@ -120,7 +120,7 @@ def test_first_order_is_the_derivative(sizes):
     importance, when only a small part of each neuron is taken out."""
     module = plain.random_module(sizes)
     x, y = plain.random_data(50, sizes[0], sizes[-1])
-    found = first_order(Network.of(module), x, y)
+    found = first_order_importance(Network.of(module), x, y)
 
     def loss(scales):
         a = x

@@ -156,7 +156,7 @@ def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> Batch
         start = draws[key][0]
         which += range(start, start + len(job.clients.names))
     drawn = [job for _, job in draws.values()]
-    rows, weight = batches.stacked(
+    rows, weight = batches.stacked_batches(
         [own for job in drawn for own in job.clients.rows],
         [count for job in drawn for count in job.steps],
         jobs[0].clients.batch,

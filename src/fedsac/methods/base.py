@@ -16,8 +16,8 @@ from torch import Tensor
 
 from fedsac import rng
 from fedsac.compute import evaluation, training
-from fedsac.compute.batches import stacked
-from fedsac.compute.importance import first_order, rises
+from fedsac.compute.batches import stacked_batches
+from fedsac.compute.importance import exact_importance, first_order_importance
 from fedsac.compute.samples import Batches, Samples
 from fedsac.config import Config
 from fedsac.core.metrics import Metric, accuracy
@@ -54,8 +54,8 @@ class Task:
         """Importance of each neuron of a model [parameters] on V (Eq. 3) or on some rows of it; to first order where it
         need not be `exact`."""
         v = self.validation if rows is None else self.part(rows)
-        folded = evaluation.fold(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
-        measure = rises if exact else first_order
+        folded = evaluation.fold_normalisation(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
+        measure = exact_importance if exact else first_order_importance
         return measure(Network(self.layout, folded), v.x.to(params.dtype), v.y)
 
     def evaluate(self, params: Tensor, neurons: Tensor | None, samples: Samples | None = None) -> Tensor:
@@ -69,7 +69,9 @@ class Task:
 
     def steps(self, params: Tensor, samples: Samples, steps: int, round: int) -> Tensor:
         """A model [parameters] after SGD steps of the server's own, on data of its own, as clients train."""
-        rows, weight = stacked([np.arange(len(samples.y))], [steps], self.batch, [self.stream("server steps", round)])
+        rows, weight = stacked_batches(
+            [np.arange(len(samples.y))], [steps], self.batch, [self.stream("server steps", round)]
+        )
         device, dtype = params.device, params.dtype
         drawn = Batches(torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype))
         lr = torch.full((1,), self.lr, dtype=dtype, device=device)
