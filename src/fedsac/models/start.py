@@ -25,27 +25,27 @@ class NetworkSpec:
     dtype: torch.dtype
 
 
-def initial_network(named: str, spec: NetworkSpec) -> Network:
+def initial_network(named: str, wanted: NetworkSpec) -> Network:
     """The network of this name with its initial weights: a built-in one, or what `module:factory` makes."""
     make = NETWORKS.resolve(named)
-    network: Network = make(spec) if named in NETWORKS.entries else _from_factory(named, make, spec)
+    network: Network = make(wanted) if named in NETWORKS.entries else _from_factory(named, make, wanted)
     sizes = network.layout.sizes
-    if (sizes[0], sizes[-1]) != (spec.features, spec.classes):
+    if (sizes[0], sizes[-1]) != (wanted.features, wanted.classes):
         raise FedsacError(
             f"network {named}: it takes {sizes[0]} features and knows {sizes[-1]} classes; the data has "
-            f"{spec.features} and {spec.classes}"
+            f"{wanted.features} and {wanted.classes}"
         )
     return network
 
 
-def _from_factory(named: str, make: Callable[..., nn.Module], spec: NetworkSpec) -> Network:
-    """Call a user's factory: it takes the numbers of features and classes, or nothing, and returns a torch module."""
+def _from_factory(named: str, make: Callable[..., nn.Module], wanted: NetworkSpec) -> Network:
+    """A factory of one's own takes the numbers of features and classes, or nothing, and gives a torch module."""
     takes = len(inspect.signature(make).parameters)
     if takes not in (0, 2):
         raise FedsacError(f"network {named} must take features and classes, or nothing; it takes {takes} arguments")
-    # torch draws initial weights from its global generator: seeded here, and restored afterwards.
+    # torch draws starting weights from its global generator: seeded for this, and left as it was.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(spec.seed, "initial weights").integers(2**63)))
-        module = make(spec.features, spec.classes) if takes else make()
+        torch.manual_seed(int(stream(wanted.seed, "initial weights").integers(2**63)))
+        module = make(wanted.features, wanted.classes) if takes else make()
     network = Network.of(module)
-    return Network(network.layout, network.params.to(spec.dtype))
+    return Network(network.layout, network.params.to(wanted.dtype))
