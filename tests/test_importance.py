@@ -89,12 +89,12 @@ def test_importance_that_is_no_number_allocates_nothing():
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_a_run_whose_importance_overflows_ends_with_one_line(calibrated, monkeypatch):
     config = fedsac.Config(rounds=3, clients=3, hidden=(8,), method="fedsac-plus" if calibrated else "fedsac")
-    measured = FedSAC.measure
+    measured = FedSAC.measure_importance
 
     def overflows(self, task, model, over):
         return measured(self, task, model, over) * (float("inf") if over == 2 else 1)
 
-    monkeypatch.setattr(FedSAC, "measure", overflows)
+    monkeypatch.setattr(FedSAC, "measure_importance", overflows)
     with pytest.raises(fedsac.FedsacError, match="importance is not a number"):
         fedsac.run(config)
 
@@ -145,13 +145,13 @@ def test_importance_on_a_sample_of_v():
     prepared = prepare([fedsac.Config(clients=3, hidden=(12, 8), dtype="float64")])[0]
     task, model = prepared.task(prepared.members, Contributions((0.3, 0.4, 0.5), (0.3, 0.4, 0.5))), prepared.initial
     v = len(task.validation.y)
-    exact = FedSAC().measure(task, model, 3)
-    assert (FedSAC(importance_samples=v).measure(task, model, 3) == exact).all()
+    exact = FedSAC().measure_importance(task, model, 3)
+    assert (FedSAC(importance_samples=v).measure_importance(task, model, 3) == exact).all()
     part = FedSAC(importance_samples=v // 2)
-    assert (part.measure(task, model, 3) == part.measure(task, model, 3)).all()
-    assert (part.measure(task, model, 3) != part.measure(task, model, 4)).any()
-    mean = torch.stack([part.measure(task, model, i) for i in range(200)]).mean(0)
-    one = (part.measure(task, model, 0) - exact).abs().max()
+    assert (part.measure_importance(task, model, 3) == part.measure_importance(task, model, 3)).all()
+    assert (part.measure_importance(task, model, 3) != part.measure_importance(task, model, 4)).any()
+    mean = torch.stack([part.measure_importance(task, model, i) for i in range(200)]).mean(0)
+    one = (part.measure_importance(task, model, 0) - exact).abs().max()
     assert (mean - exact).abs().max() < one / 3
 
 

@@ -22,13 +22,13 @@ from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.gradients import (
     check_reward_by,
     contribution_shares,
-    differences,
+    local_updates,
     published_length,
     rescaled,
     sample_shares,
-    weighted,
+    weighted_sum,
 )
-from fedsac.methods.shared.largest import keep
+from fedsac.methods.shared.largest import largest_entries
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class CFFL(Method):
             r[who] = 0.5 * r[who] + 0.5 * fresh if self.memory else fresh
         r = r / r.sum()
 
-        learned = differences(updates, models)
+        learned = local_updates(updates, models)
         g = rescaled(learned, self.length)
-        total = weighted(sample_shares(task, updates.clients), g)
-        new = models + keep(task.layout, total, sizes * r / r.max())
+        total = weighted_sum(sample_shares(task, updates.clients), g)
+        new = models + largest_entries(task.layout, total, sizes * r / r.max())
         new[who] += learned - to_device(sizes[who].to(g.dtype), g.device).unsqueeze(1) * g
         if self.reward_by == "own":
             low = (r < 1 / 3 / len(r)).to(models.device)
@@ -77,7 +77,8 @@ class CFFL(Method):
         return {"models": new, "r": r}
 
     def credit(self, share: Tensor) -> Tensor:
-        """(sinh(5 share) + share) / 2, or sinh alone with memory; divided by the sum.
+        """The reputations r [N]: (sinh(sharpness share_i) + share_i) / 2, or only the sinh with `memory`; divided by
+        their sum.
 
         >>> CFFL().credit(torch.tensor([.3, .4, .5], dtype=torch.float64) / 1.2).round(decimals=6).tolist()
         [0.203327, 0.316877, 0.479795]
