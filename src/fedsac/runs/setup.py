@@ -95,7 +95,7 @@ class Prepared:
             initial=self.initial,
             clients=members.names,
             samples=members.samples,
-            contributions=contributions.given(self.config.contribution_on),
+            contributions=contributions.for_method(self.config.contribution_on),
             validation=self.validation,
             rounds=self.config.rounds,
             seed=self.config.seed,
