@@ -28,7 +28,7 @@ from fedsac.core.aggregation import aggregate_damped, aggregate_submodels
 from fedsac.core.allocation import allocate_unchecked, check_finite, reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
-from fedsac.methods.shared.calibration import Parts, calibrated
+from fedsac.methods.shared.calibration import ValidationParts, calibrated_neurons
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class FedSAC(Method):
             return state
         model = self.aggregate(task, state, updates)
         if self.server_steps:
-            own = task.part(Parts.of(task, self.server_share).steps)
+            own = task.part(ValidationParts.draw(task, self.server_share).server_rows)
             model = task.steps(model, own, self.server_steps, updates.round)
         rounds_done = updates.round + 1
         importance_due = rounds_done % self.importance_every == 0 or rounds_done == task.rounds
@@ -94,8 +94,10 @@ class FedSAC(Method):
         that each client holds."""
         importance = self.measure_importance(task, model, rounds_done)
         if self.calibrated:
-            rows = Parts.of(task, self.server_share if self.server_steps else 0).calibration
-            neurons = calibrated(task, model, importance, rows, room=self.room, smooth=self.smooth, ties=self.ties)
+            rows = ValidationParts.draw(task, self.server_share if self.server_steps else 0).calibration_rows
+            neurons = calibrated_neurons(
+                task, model, importance, rows, room=self.room, smooth=self.smooth, ties=self.ties
+            )
         else:
             neurons = allocate_unchecked(importance, reputation(task.contributions, self.beta))
         return {"model": model, "importance": importance, "neurons": neurons}

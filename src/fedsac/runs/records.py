@@ -1,4 +1,4 @@
-"""What is known of a round once it is over: scores of what everybody was given, and the line that the log keeps."""
+"""The record of a round: the scores of what clients are given after it, and its line in the log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from fedsac.runs.running import Running
 
 @dataclass(frozen=True)
 class RoundScores:
-    """Scores after a round: of every client's reward on the test set and on V, and of the common model on the test
-    set."""
+    """Scores after a round: of every client's model (its reward) on the test set and on V, and of the common model on
+    the test set."""
 
     test: list[float]
     validation: list[float]

@@ -9,26 +9,26 @@ from torch import Tensor
 from fedsac.methods.base import Task
 from fedsac.methods.shared.targets import targets
 
-FINE = 80  # prefixes near the whole model are measured at every length, as accuracy falls fast there
-COARSE = 4  # the shorter ones at every fourth
+FINE_NEURONS = 80  # prefixes with up to so many neurons less than the model are all measured: accuracy falls fast there
+COARSE_STEP_NEURONS = 4  # of the shorter prefixes, every fourth is measured
 
 
 @dataclass(frozen=True)
-class Parts:
-    """V, cut in two by a seeded draw: rows for the server's own steps, and rows for calibration."""
+class ValidationParts:
+    """The validation set V, split in two at random: rows for the server's SGD steps, and rows for calibration."""
 
-    steps: Tensor
-    calibration: Tensor
+    server_rows: Tensor
+    calibration_rows: Tensor
 
     @classmethod
-    def of(cls, task: Task, share: float) -> "Parts":
+    def draw(cls, task: Task, share: float) -> "ValidationParts":
         n = len(task.validation.y)
         order = torch.from_numpy(task.stream("parts of V").permutation(n)).to(task.initial.device)
         cut = int(share * n)
         return cls(order[:cut].sort().values, order[cut:].sort().values)
 
 
-def calibrated(
+def calibrated_neurons(
     task: Task, model: Tensor, importance: Tensor, rows: Tensor, *, room: float, smooth: int, ties: bool
 ) -> Tensor:
     """The neurons of each client, [N, neurons]: the prefix from the least important neuron on whose accuracy on these
@@ -37,7 +37,9 @@ def calibrated(
     order = importance.argsort(stable=True)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(n, device=order.device)
-    lengths = np.unique(np.concatenate([np.arange(max(1, n - FINE), n + 1), np.arange(1, n, COARSE)]))
+    lengths = np.unique(
+        np.concatenate([np.arange(max(1, n - FINE_NEURONS), n + 1), np.arange(1, n, COARSE_STEP_NEURONS)])
+    )
     prefixes = rank < torch.from_numpy(lengths).to(order.device).unsqueeze(1)
     accuracy = task.evaluate(model.unsqueeze(0), prefixes, task.part(rows)).numpy()
     best = float(accuracy[-1])
