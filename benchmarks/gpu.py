@@ -15,11 +15,11 @@ from benchmarks.timing import show
 from fedsac import Config, FedsacError
 from fedsac.compute import training as stack
 from fedsac.compute.cuda import precision
-from fedsac.compute.importance import rises
+from fedsac.compute.importance import exact_importance
 from fedsac.compute.samples import Batches, Samples
 from fedsac.config import PRECISIONS
 from fedsac.core.units import Layout
-from fedsac.models.mlp import initial
+from fedsac.models.mlp import initial_weights
 from fedsac.models.network import Network
 from fedsac.paper.settings import preset
 from fedsac.runs.start import run_together
@@ -88,7 +88,7 @@ class Work:
         y = torch.randint(0, 10, (POOL,), device="cuda", generator=draw)
         one = torch.ones(1, LAYOUT.sizes[0], device="cuda")
         self.pool = Samples(x, y, one / 64, -2 * one)
-        self.start = initial(LAYOUT, 0, torch.float32).cuda().expand(members, -1)
+        self.start = initial_weights(LAYOUT, 0, torch.float32).cuda().expand(members, -1)
         rows = torch.randint(0, POOL, (STEPS, members, BATCH), device="cuda", generator=draw)
         self.batches = Batches(rows, torch.full(rows.shape, 1 / BATCH, device="cuda"))
         self.lr = torch.full((members,), LR, device="cuda")
@@ -137,7 +137,7 @@ def training(limit: Limits) -> None:
 def measuring() -> None:
     samples = 5000
     draw = torch.Generator("cuda").manual_seed(1)
-    network = Network(LAYOUT, initial(LAYOUT, 0, torch.float32).cuda())
+    network = Network(LAYOUT, initial_weights(LAYOUT, 0, torch.float32).cuda())
     x = torch.randn(samples, LAYOUT.sizes[0], device="cuda", generator=draw)
     y = torch.randint(0, 10, (samples,), device="cuda", generator=draw)
     module = network.module().cuda()
@@ -155,7 +155,7 @@ def measuring() -> None:
                 hook.remove()
         return found
 
-    ours = milliseconds(lambda: rises(network, x, y))
+    ours = milliseconds(lambda: exact_importance(network, x, y))
     plain = milliseconds(plainly, 2)
     rows = [["structured", f"{ours:.2f} ms", "1"], ["plain loop", f"{plain:.0f} ms", f"{plain / ours:.0f}"]]
     show(f"Exact importance of {LAYOUT.neurons} neurons on {samples} samples", ["", "time", "ratio"], rows)

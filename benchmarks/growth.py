@@ -76,15 +76,15 @@ def _round(number: int, hidden: tuple[int, ...], samples: int, rounds: int = 5) 
 def _importance(sizes: tuple[int, ...], samples: int, exact: bool) -> float:
     import torch
 
-    from fedsac.compute.importance import first_order, rises
+    from fedsac.compute.importance import exact_importance, first_order_importance
     from fedsac.core.units import Layout
-    from fedsac.models.mlp import initial
+    from fedsac.models.mlp import initial_weights
     from fedsac.models.network import Network
 
     layout = Layout(sizes)
-    network = Network(layout, initial(layout, 0, torch.float32))
+    network = Network(layout, initial_weights(layout, 0, torch.float32))
     x, y = torch.randn(samples, sizes[0]), torch.randint(10, (samples,))
-    measure = rises if exact else first_order
+    measure = exact_importance if exact else first_order_importance
     measure(network, x[:100], y[:100])
     start = time.perf_counter()
     measure(network, x, y)

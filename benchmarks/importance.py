@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from benchmarks.timing import interleaved, show
 from fedsac import importance
 from fedsac.core.units import Layout
-from fedsac.models.mlp import initial
+from fedsac.models.mlp import initial_weights
 from fedsac.models.network import Network
 
 SAMPLES = 5000
@@ -34,7 +34,7 @@ def plain(network: Network, x: torch.Tensor, y: torch.Tensor, neurons: range) ->
 
 def measure(features: int) -> list[str]:
     layout = Layout((features, 200, 200, 10))
-    network = Network(layout, initial(layout, 0, torch.float32) * 2)
+    network = Network(layout, initial_weights(layout, 0, torch.float32) * 2)
     x, y = torch.randn(SAMPLES, features), torch.randint(10, (SAMPLES,))
     # Every tenth neuron, so that the plain loop takes seconds and not a minute; each costs the same.
     some = range(0, layout.neurons, 10)

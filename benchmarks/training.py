@@ -16,7 +16,7 @@ from fedsac.clients.rounds import train_round
 from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
 from fedsac.methods.base import Assignment
-from fedsac.models.mlp import initial
+from fedsac.models.mlp import initial_weights
 from fedsac.models.network import Network
 
 
@@ -91,7 +91,7 @@ def measure(features: int, repetitions: int = 9) -> list[list[str]]:
         local_steps=STEPS,
         seed=0,
     )
-    start = initial(layout, 0, torch.float32)
+    start = initial_weights(layout, 0, torch.float32)
     rewards = Assignment(start.unsqueeze(0), torch.ones(CLIENTS, layout.neurons, dtype=torch.bool))
     normalised = x * scale + shift
     times = interleaved(
@@ -128,7 +128,7 @@ def measure_numpy(features: int) -> list[str]:
     layout = Layout((features, 200, 200, 10))
     rng = np.random.default_rng(0)
     x = rng.normal(size=(CLIENTS * SAMPLES, features)).astype(np.float32)
-    y, start = rng.integers(0, 10, CLIENTS * SAMPLES), initial(layout, 0, torch.float32).numpy()
+    y, start = rng.integers(0, 10, CLIENTS * SAMPLES), initial_weights(layout, 0, torch.float32).numpy()
     t = interleaved({"numpy": lambda: by_numpy(layout, start, x, y)}, 5)["numpy"]
     rate = f"{operations(layout) / t.median / 1e9:.0f} GFLOP/s"
     return [f"{features}", "numpy", f"{t.median * 1e3:.0f} ms ({t.spread})", "", rate, ""]

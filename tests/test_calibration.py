@@ -13,7 +13,7 @@ import fedsac
 from fedsac import Config
 from fedsac.compute.samples import Samples
 from fedsac.core import metrics
-from fedsac.core.aggregation import aggregate, damped
+from fedsac.core.aggregation import aggregate, aggregate_damped
 from fedsac.methods.shared.calibration import _smoothed, standard_error
 from fedsac.methods.shared.targets import targets
 from tests.golden import small
@@ -66,8 +66,9 @@ def test_damping_by_hand():
     held = torch.tensor([[True, True, False], [True, False, False]])
     previous = torch.tensor([2.0, 2.0, 7.0])
     # Two hold the first: (2 + 6) / 2 = 4 more. One holds the second: 2 / max(1, 2) = 1 more. Nobody holds the third.
-    assert damped(models, held, previous, least=2.0).tolist() == [6.0, 3.0, 7.0]
-    assert damped(models, held, previous, least=0.0).tolist() == aggregate(models, held, previous).tolist()
+    assert aggregate_damped(models, held, previous, least_holders=2.0).tolist() == [6.0, 3.0, 7.0]
+    undamped = aggregate_damped(models, held, previous, least_holders=0.0)
+    assert undamped.tolist() == aggregate(models, held, previous).tolist()
 
 
 def test_smoothing_leaves_the_whole_model_alone():

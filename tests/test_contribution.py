@@ -14,13 +14,13 @@ from fedsac.clients.population import Clients
 from fedsac.compute.samples import Samples
 from fedsac.contributions import cosine, leave_one_out, shapley
 from fedsac.contributions.base import STANDALONE, Contributions, in_unit_range
-from fedsac.contributions.coalitions import Coalitions
-from fedsac.contributions.fedavg_rounds import Round, fedavg
+from fedsac.contributions.coalitions import CoalitionScores
+from fedsac.contributions.fedavg_rounds import FedAvgRound, train_fedavg
 from fedsac.contributions.measurement import Measurement
 from fedsac.contributions.standalone import standalone
 from fedsac.core import metrics
 from fedsac.doors import CONTRIBUTIONS, METHODS
-from fedsac.models.mlp import initial
+from fedsac.models.mlp import initial_weights
 from fedsac.models.network import Network
 from fedsac.rng import stream
 from fedsac.runs.labels import chosen, judged
@@ -48,7 +48,7 @@ def made(parts, *, rounds=4, dtype=torch.float64):
 
     layout, rows = fedsac.Layout((10, 12, 4)), tuple(np.asarray(rows) for rows in parts.values())
     clients = Clients(layout, tuple(parts), rows, samples(slice(0, 300)), 0.2, FULL_BATCH, 5, seed=0)
-    start = initial(layout, 0, dtype)
+    start = initial_weights(layout, 0, dtype)
     return Measurement(clients, start, 5 * rounds, samples(slice(300, 600)), samples(slice(600, 900)), metrics.accuracy)
 
 
@@ -162,15 +162,15 @@ def test_rounds_are_fedavgs():
     """Against torch modules and autograd, one client at a time."""
     run = made({"a": A, "b": range(40, 60), "c": C}, rounds=3)
     model, count = run.initial, 0
-    for (played,) in fedavg([run.clients], run):
-        assert plain.worst(played.before, model) < 1e-9
+    for (played,) in train_fedavg([run.clients], run):
+        assert plain.worst(played.received, model) < 1e-9
         new = torch.zeros_like(model)
         for rows, n in zip(run.clients.rows, (40, 20, 40), strict=True):
             start = Network(run.clients.layout, model).module()
             mine = plain.train(start, run.clients.pool.x, run.clients.pool.y, [rows] * 5, run.clients.lr)
             new += Network.of(mine).params * n / 100
         model, count = new, count + 1
-        assert plain.worst(played.after, model) < 1e-9
+        assert plain.worst(played.aggregated, model) < 1e-9
     assert count == 3
 
 
@@ -186,7 +186,7 @@ def utility_of(layout, played, on):
         worth = []
         for row in coalitions:
             n = played.samples[row]
-            worth.append(accuracy(layout, (n / n.sum()) @ played.trained[row] if len(n) else played.before, on))
+            worth.append(accuracy(layout, (n / n.sum()) @ played.trained[row] if len(n) else played.received, on))
         return np.array(worth)
 
     return utility
@@ -196,14 +196,14 @@ def utility_of(layout, played, on):
 def test_coalitions_are_worth_what_their_models_reach(hidden):
     layout = fedsac.Layout((5, *hidden, 4))
     models = torch.stack([Network.of(plain.random_module(layout.sizes, seed)).params for seed in range(5)])
-    played = Round(0, models[4], (0, 1, 3, 4), models[:4], torch.tensor([1.0, 20, 3, 4], dtype=torch.float64))
+    played = FedAvgRound(0, models[4], (0, 1, 3, 4), models[:4], torch.tensor([1.0, 20, 3, 4], dtype=torch.float64))
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (200, 5), generator=generator, dtype=torch.uint8)
     y = torch.randint(0, 4, (200,), generator=generator)
     on = Samples(x, y, torch.rand(1, 5).double() / 100, torch.randn(1, 5).double() / 10)
     coalitions = (np.arange(16)[:, None] >> np.arange(4) & 1).astype(bool)[np.random.default_rng(0).permutation(16)]
     coalitions = np.concatenate([coalitions, coalitions[:5]])  # more than are evaluated at a time
-    worth = Coalitions(layout, played, on, metrics.accuracy)(coalitions)
+    worth = CoalitionScores(layout, played, on, metrics.accuracy)(coalitions)
     assert len(set(worth)) > 8
     assert worth == pytest.approx(utility_of(layout, played, on)(coalitions), abs=1e-12)
 
@@ -216,8 +216,8 @@ def test_leave_one_out_is_two_trainings(monkeypatch):
     run = replace(run, clients=replace(run.clients, batch=16))  # clients draw, and must draw alike in both
 
     def after(clients):
-        for played in fedavg([clients], run):
-            model = played[0].after
+        for played in train_fedavg([clients], run):
+            model = played[0].aggregated
         return accuracy(clients.layout, model, run.test)
 
     expected = []
@@ -260,19 +260,19 @@ def game(n, seed=0):
 
 
 def test_exact_values_of_known_games():
-    assert shapley.exact(airport([3, 1, 2]), 3) == pytest.approx([1 / 3 + 1 / 2 + 1, 1 / 3, 1 / 3 + 1 / 2])
-    gloves = shapley.exact(lambda s: np.minimum(s[:, 0], s[:, 1] | s[:, 2]).astype(float), 3)
+    assert shapley.exact_shapley(airport([3, 1, 2]), 3) == pytest.approx([1 / 3 + 1 / 2 + 1, 1 / 3, 1 / 3 + 1 / 2])
+    gloves = shapley.exact_shapley(lambda s: np.minimum(s[:, 0], s[:, 1] | s[:, 2]).astype(float), 3)
     assert gloves == pytest.approx([2 / 3, 1 / 6, 1 / 6])
-    assert shapley.exact(lambda s: s @ np.array([0.3, -0.2, 0.5, 0]), 4) == pytest.approx([0.3, -0.2, 0.5, 0])
+    assert shapley.exact_shapley(lambda s: s @ np.array([0.3, -0.2, 0.5, 0]), 4) == pytest.approx([0.3, -0.2, 0.5, 0])
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_exact_values_are_those_of_the_definition(n):
-    assert shapley.exact(game(n), n) == pytest.approx(by_definition(game(n), n), abs=1e-12)
+    assert shapley.exact_shapley(game(n), n) == pytest.approx(by_definition(game(n), n), abs=1e-12)
 
 
 def test_orders_are_guided():
-    drawn = shapley.orders(7, 30, stream(0, "shapley", 0))
+    drawn = shapley.draw_orders(7, 30, stream(0, "shapley", 0))
     assert len(drawn) == 35
     assert (np.sort(drawn, axis=1) == np.arange(7)).all()
     assert np.bincount(drawn[:, 0]).tolist() == [5] * 7
@@ -282,10 +282,14 @@ def test_orders_are_guided():
 def test_sampling_all_orders_is_exact_and_sampling_some_comes_near():
     n, utility = 5, game(5)
     everything = np.array(list(permutations(range(n))))
-    assert shapley.sampled(utility, everything, truncate=0) == pytest.approx(shapley.exact(utility, n), abs=1e-12)
+    assert shapley.sampled_shapley(utility, everything, truncate=0) == pytest.approx(
+        shapley.exact_shapley(utility, n), abs=1e-12
+    )
     # A marginal contribution here has a deviation of about 0.4: 3000 orders leave 0.008, of which this is 4.
-    some = shapley.orders(n, 3000, stream(0, "shapley", 0))
-    assert shapley.sampled(utility, some, truncate=0) == pytest.approx(shapley.exact(utility, n), abs=0.03)
+    some = shapley.draw_orders(n, 3000, stream(0, "shapley", 0))
+    assert shapley.sampled_shapley(utility, some, truncate=0) == pytest.approx(
+        shapley.exact_shapley(utility, n), abs=0.03
+    )
 
 
 def test_truncation_saves_evaluations_and_costs_at_most_its_threshold():
@@ -295,12 +299,12 @@ def test_truncation_saves_evaluations_and_costs_at_most_its_threshold():
         seen.extend(map(tuple, coalitions.tolist()))
         return airport([8, 8, 8, 8, 8, 8, 8, 8])(coalitions)
 
-    drawn = shapley.orders(8, 30, stream(0, "shapley", 0))
-    assert shapley.sampled(utility, drawn, truncate=1e-3) == pytest.approx([1] * 8)
+    drawn = shapley.draw_orders(8, 30, stream(0, "shapley", 0))
+    assert shapley.sampled_shapley(utility, drawn, truncate=1e-3) == pytest.approx([1] * 8)
     # Whoever is first brings everything: after eight single clients, nobody and all, nothing is evaluated.
     assert len(seen) == len(set(seen)) == 10
     utility = game(8)
-    cut, whole = (shapley.sampled(utility, drawn, truncate=t) for t in (0.05, 0))
+    cut, whole = (shapley.sampled_shapley(utility, drawn, truncate=t) for t in (0.05, 0))
     assert (cut != whole).any()
     gain = utility(np.ones((1, 8), dtype=bool))[0]
     assert whole.sum() == pytest.approx(gain, abs=1e-12)
@@ -309,7 +313,7 @@ def test_truncation_saves_evaluations_and_costs_at_most_its_threshold():
 
 def test_a_rounds_values_add_up_to_its_gain():
     run = made({"a": A, "b": B, "noise": NOISE, "c": C}, rounds=1)
-    ((played,),) = list(fedavg([run.clients], run))
+    ((played,),) = list(train_fedavg([run.clients], run))
     nobody, everybody = utility_of(run.clients.layout, played, run.test)(np.array([[False] * 4, [True] * 4]))
     assert everybody - nobody > 0.1
     assert sum(shapley.measure(run, run.test)) == pytest.approx(everybody - nobody, abs=1e-12)
@@ -318,7 +322,8 @@ def test_a_rounds_values_add_up_to_its_gain():
 def test_shapley_is_the_sum_over_rounds_of_the_definition():
     run = made({"a": A, "b": B, "noise": NOISE, "c": C})
     expected = sum(
-        by_definition(utility_of(run.clients.layout, played, run.test), 4) for (played,) in fedavg([run.clients], run)
+        by_definition(utility_of(run.clients.layout, played, run.test), 4)
+        for (played,) in train_fedavg([run.clients], run)
     )
     assert shapley.measure(run, run.test) == pytest.approx(expected, abs=1e-12)
 
@@ -327,18 +332,18 @@ def test_sampled_values_come_near_the_exact_ones(monkeypatch):
     parts = {f"client-{i}": range(30 * i, 30 * i + 25) for i in range(7)} | {"noise": NOISE}
     run = made(parts)
     sampled = np.array(shapley.measure(run, run.validation))
-    monkeypatch.setattr(shapley, "EXACT", 8)
+    monkeypatch.setattr(shapley, "EXACT_CLIENTS", 8)
     exact = np.array(shapley.measure(run, run.validation))
     assert (sampled != exact).any()
     # 104 orders a round; the values lie between -0.4 and 0.3.
     assert np.abs(sampled - exact).max() < 0.03
-    assert sampled.sum() == pytest.approx(exact.sum(), abs=4 * shapley.TRUNCATE)
+    assert sampled.sum() == pytest.approx(exact.sum(), abs=4 * shapley.TRUNCATE_GAIN)
 
 
 def test_a_round_that_gains_nothing_counts_for_nobody(monkeypatch):
     run = made({"a": A, "b": B, "noise": NOISE})
     assert any(shapley.measure(run, run.validation))
-    monkeypatch.setattr(shapley, "SKIP", 1.1)
+    monkeypatch.setattr(shapley, "SKIP_GAIN", 1.1)
     assert shapley.measure(run, run.validation) == (0, 0, 0)
 
 
@@ -348,8 +353,8 @@ def test_a_round_that_gains_nothing_counts_for_nobody(monkeypatch):
 def test_cosine_is_numpys():
     run = made({"a": A, "b": range(40, 60), "noise": NOISE})
     found, n = [], np.array([40, 20, 50])
-    for (played,) in fedavg([run.clients], run):
-        d = (played.trained - played.before).numpy()
+    for (played,) in train_fedavg([run.clients], run):
+        d = (played.trained - played.received).numpy()
         common = (n[:, None] * d).sum(0) / n.sum()
         found.append([row @ common / np.linalg.norm(row) / np.linalg.norm(common) for row in d])
     assert len(found) == 4
@@ -370,14 +375,14 @@ def test_cosine_is_numpys():
 )
 def test_methods_are_given_values_from_0_to_1(values, given):
     assert in_unit_range(values) == pytest.approx(given)
-    assert Contributions((0.5,) * len(given), (0.6,) * len(given), deciding=values).given("test") == pytest.approx(
+    assert Contributions((0.5,) * len(given), (0.6,) * len(given), deciding=values).for_method("test") == pytest.approx(
         given
     )
 
 
 def test_accuracies_are_given_as_they_are():
     c = Contributions((0.3, 0.4), (0.5, 0.6))
-    assert (c.given("validation"), c.given("test")) == ((0.3, 0.4), (0.5, 0.6))
+    assert (c.for_method("validation"), c.for_method("test")) == ((0.3, 0.4), (0.5, 0.6))
 
 
 def test_gamma_is_the_deciding_values_and_bcf_the_accuracies():

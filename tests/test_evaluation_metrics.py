@@ -58,8 +58,8 @@ def one_by_one(params, neurons, samples):
 @pytest.mark.parametrize("metric", ALL, ids=metrics.name_of)
 def test_every_metric_is_that_of_the_plain_route(metric, shared, masked, in_pieces, monkeypatch):
     if in_pieces:  # 7 samples of 2 members at a time, probabilities of 3 members
-        monkeypatch.setattr(evaluation, "CHUNK", 7)
-        monkeypatch.setattr(evaluation, "CHUNK_BYTES", 0)
+        monkeypatch.setattr(evaluation, "CPU_CHUNK_SAMPLES", 7)
+        monkeypatch.setattr(evaluation, "CPU_ACTIVATION_BYTES", 0)
         monkeypatch.setattr(tally, "PROBABILITY_BYTES", 3 * 8 * SAMPLES * SIZES[-1])
     given = stack(shared, masked)
     labels, probabilities = one_by_one(*given)
@@ -94,11 +94,11 @@ def test_accuracy_is_the_default_and_counts_right_predictions():
 
 def test_scores_are_begun_together_and_then_waited_for():
     params, neurons, samples = stack()
-    begun = [evaluation.Scores(LAYOUT, params, neurons, samples, metric=metric) for metric in ALL]
+    begun = [evaluation.PendingScores(LAYOUT, params, neurons, samples, metric=metric) for metric in ALL]
     for metric, scores in zip(ALL, begun, strict=True):
         expected = evaluation.evaluate(LAYOUT, params, neurons, samples, metric=metric)
         for _ in range(2):  # asking again changes nothing
-            assert [part.tolist() for part in scores.done()] == [part.tolist() for part in expected]
+            assert [part.tolist() for part in scores.wait()] == [part.tolist() for part in expected]
 
 
 def constant(bias):
@@ -190,9 +190,9 @@ def test_a_metric_of_ones_own_gets_probabilities_and_cannot_spoil_the_labels():
 )
 def test_members_whose_probabilities_are_kept_at_a_time(members, samples, classes, at_once):
     labels = torch.zeros(1, dtype=torch.int64).expand(samples)
-    assert tally.tally(metrics.auc, members, classes, labels).members_at_once == at_once
+    assert tally.make_tally(metrics.auc, members, classes, labels).members_at_once == at_once
     for counted in (metrics.accuracy, metrics.balanced_accuracy, metrics.macro_f1):
-        assert tally.tally(counted, members, classes, labels).members_at_once == max(1, members)
+        assert tally.make_tally(counted, members, classes, labels).members_at_once == max(1, members)
 
 
 @pytest.mark.parametrize("metric", ALL[1:-1], ids=metrics.name_of)

@@ -70,7 +70,9 @@ def test_the_loop_is_algorithm_1():
         holders = torch.zeros_like(model.params)
         for i, name in enumerate(prepared.clients.names):
             own = prepared.clients.rows[i]
-            mine = own[batches.draw(len(own), config.local_steps, config.batch, stream(0, "batches", round, name))]
+            mine = own[
+                batches.client_batches(len(own), config.local_steps, config.batch, stream(0, "batches", round, name))
+            ]
             small = plain.train(fedsac.extract(model, neurons[i]).module(), x, pool.y, list(mine), config.lr)
             held = prepared.layout.held(neurons[i])
             total[held] += Network.of(small).params
@@ -97,7 +99,9 @@ def test_fedavg_weighs_by_samples():
     for round in range(5):
         new = torch.zeros_like(model)
         for name, own, n in zip(prepared.clients.names, prepared.clients.rows, sizes, strict=True):
-            mine = own[batches.draw(len(own), config.local_steps, config.batch, stream(0, "batches", round, name))]
+            mine = own[
+                batches.client_batches(len(own), config.local_steps, config.batch, stream(0, "batches", round, name))
+            ]
             start = Network(prepared.layout, model).module()
             new += Network.of(plain.train(start, x, pool.y, list(mine), config.lr)).params * n / sizes.sum()
         model = new

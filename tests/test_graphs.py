@@ -22,7 +22,7 @@ def _no_graphs(monkeypatch):
     monkeypatch.setattr(graphs, "_graphs", OrderedDict())
 
 
-def given(seed, *, batch=32, dtype=torch.float32, masked=True, at_work=None):
+def given(seed, *, batch=32, dtype=torch.float32, masked=True, members_at_step=None):
     """Everything drawn anew but the pool's images, as from round to round."""
     rng = torch.Generator().manual_seed(seed)
     models = torch.randn(MEMBERS, LAYOUT.parameters, generator=rng).mul(0.2).to("cuda", dtype)
@@ -30,7 +30,7 @@ def given(seed, *, batch=32, dtype=torch.float32, masked=True, at_work=None):
     rows = torch.randint(0, SAMPLES, (STEPS, MEMBERS, batch), generator=rng).cuda()
     weight = (torch.rand(rows.shape, generator=rng) / batch).to("cuda", dtype)
     lr = torch.rand(MEMBERS, generator=rng).to("cuda", dtype)
-    return models, neurons, Batches(rows, weight, at_work), lr
+    return models, neurons, Batches(rows, weight, members_at_step), lr
 
 
 def pool(seed, dtype=torch.float32):
@@ -48,7 +48,7 @@ def train(samples, drawn):
 
 def launched_one_by_one(monkeypatch, samples, drawn):
     with monkeypatch.context() as patched:
-        patched.setattr(graphs, "SMALL", 0)
+        patched.setattr(graphs, "MAX_STACK_PARAMETERS", 0)
         return train(samples, drawn)
 
 
@@ -57,7 +57,7 @@ def launched_one_by_one(monkeypatch, samples, drawn):
     [
         {},
         {"masked": False},
-        {"at_work": (4, 4, 3, 3, 1, 1)},
+        {"members_at_step": (4, 4, 3, 3, 1, 1)},
     ],
 )
 def test_a_graph_gives_the_bits_of_single_launches(case, monkeypatch):
@@ -99,7 +99,7 @@ def test_another_pool_or_precision_is_another_graph(monkeypatch):
 
 
 def test_no_more_graphs_are_kept_than_are_wanted(monkeypatch):
-    monkeypatch.setattr(graphs, "KEPT", 2)
+    monkeypatch.setattr(graphs, "MAX_GRAPHS", 2)
     pools = [pool(seed) for seed in range(3)]
     for _ in range(3):
         for samples in pools:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsac
-from fedsac.compute.importance import first_order
+from fedsac.compute.importance import first_order_importance
 from fedsac.contributions.base import Contributions
 from fedsac.methods.fedsac import FedSAC
 from fedsac.models.network import Network
@@ -42,8 +42,8 @@ def test_all_neurons_at_once_give_the_same(chunk, monkeypatch):
     import importlib
 
     module = importlib.import_module("fedsac.compute.importance")
-    monkeypatch.setattr(module, "_rises", module._rises_dense)
-    monkeypatch.setattr(module, "DENSE_BYTES", chunk)
+    monkeypatch.setattr(module, "_loss_increases", module._loss_increases_dense)
+    monkeypatch.setattr(module, "GPU_DENSE_BYTES", chunk)
     network = plain.random_module((12, 9, 7, 4))
     x, y = plain.random_data(60, 12, 4)
     assert plain.worst(fedsac.importance(network, x, y), plain.importance(network, x, y)) < 1e-8
@@ -89,12 +89,12 @@ def test_importance_that_is_no_number_allocates_nothing():
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_a_run_whose_importance_overflows_ends_with_one_line(calibrated, monkeypatch):
     config = fedsac.Config(rounds=3, clients=3, hidden=(8,), method="fedsac-plus" if calibrated else "fedsac")
-    measured = FedSAC.measure
+    measured = FedSAC.measure_importance
 
     def overflows(self, task, model, over):
         return measured(self, task, model, over) * (float("inf") if over == 2 else 1)
 
-    monkeypatch.setattr(FedSAC, "measure", overflows)
+    monkeypatch.setattr(FedSAC, "measure_importance", overflows)
     with pytest.raises(fedsac.FedsacError, match="importance is not a number"):
         fedsac.run(config)
 
@@ -108,7 +108,7 @@ def test_a_module_of_another_kind_is_refused():
 def test_chunks_of_samples_give_the_same(budget, monkeypatch):
     import importlib
 
-    monkeypatch.setattr(importlib.import_module("fedsac.compute.importance"), "CHUNK_BYTES", budget)
+    monkeypatch.setattr(importlib.import_module("fedsac.compute.importance"), "ACTIVATION_BYTES", budget)
     module = plain.random_module((12, 9, 7, 4))
     x, y = plain.random_data(60, 12, 4)
     assert plain.worst(fedsac.importance(module, x, y), plain.importance(module, x, y)) < 1e-8
@@ -120,7 +120,7 @@ def test_first_order_is_the_derivative(sizes):
     importance, when only a small part of each neuron is taken out."""
     module = plain.random_module(sizes)
     x, y = plain.random_data(50, sizes[0], sizes[-1])
-    found = first_order(Network.of(module), x, y)
+    found = first_order_importance(Network.of(module), x, y)
 
     def loss(scales):
         a = x
@@ -145,13 +145,13 @@ def test_importance_on_a_sample_of_v():
     prepared = prepare([fedsac.Config(clients=3, hidden=(12, 8), dtype="float64")])[0]
     task, model = prepared.task(prepared.members, Contributions((0.3, 0.4, 0.5), (0.3, 0.4, 0.5))), prepared.initial
     v = len(task.validation.y)
-    exact = FedSAC().measure(task, model, 3)
-    assert (FedSAC(importance_samples=v).measure(task, model, 3) == exact).all()
+    exact = FedSAC().measure_importance(task, model, 3)
+    assert (FedSAC(importance_samples=v).measure_importance(task, model, 3) == exact).all()
     part = FedSAC(importance_samples=v // 2)
-    assert (part.measure(task, model, 3) == part.measure(task, model, 3)).all()
-    assert (part.measure(task, model, 3) != part.measure(task, model, 4)).any()
-    mean = torch.stack([part.measure(task, model, i) for i in range(200)]).mean(0)
-    one = (part.measure(task, model, 0) - exact).abs().max()
+    assert (part.measure_importance(task, model, 3) == part.measure_importance(task, model, 3)).all()
+    assert (part.measure_importance(task, model, 3) != part.measure_importance(task, model, 4)).any()
+    mean = torch.stack([part.measure_importance(task, model, i) for i in range(200)]).mean(0)
+    one = (part.measure_importance(task, model, 0) - exact).abs().max()
     assert (mean - exact).abs().max() < one / 3
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedsac.core.units import Layout
 from fedsac.methods.shared import largest as module
-from fedsac.methods.shared.largest import keep
+from fedsac.methods.shared.largest import largest_entries
 
 LAYOUT = Layout((7, 5, 1, 3))
 
@@ -20,8 +20,8 @@ def test_all_pieces_at_once_are_as_one_after_the_other(seed, shares, ties):
     n = torch.tensor(LAYOUT.tensor_sizes, dtype=torch.float64).unsqueeze(1)
     share = torch.tensor(shares, dtype=torch.float64)
     k = torch.ceil(n * share - 1e-6).clamp_min(0).minimum(n - 1).long()
-    found = module._at_once(LAYOUT, update, update.abs(), k)
-    assert torch.equal(found, keep(LAYOUT, update, share))
+    found = module._largest_entries_cuda(LAYOUT, update, update.abs(), k)
+    assert torch.equal(found, largest_entries(LAYOUT, update, share))
 
 
 def test_the_pieces_are_the_layers_weights_and_biases():

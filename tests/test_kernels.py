@@ -11,7 +11,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
 
 from fedsac.compute import training
 from fedsac.compute.cuda import kernels, precision
-from fedsac.compute.importance import _loss, _padded, _rises_dense
+from fedsac.compute.importance import _loss, _loss_increases_dense, _padded
 from fedsac.compute.samples import Batches, Samples
 from fedsac.core.units import Layout
 from fedsac.models.network import Network
@@ -34,9 +34,9 @@ def drawn(*shape, seed=0):
     ],
 )
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("programs", [1, kernels.PROGRAMS])  # as a large stack is computed, and as a small one
+@pytest.mark.parametrize("programs", [1, kernels.PROGRAMS_AT_ONCE])  # as a large stack is computed, and as a small one
 def test_local_steps(sizes, batch, own, masked, programs, monkeypatch):
-    monkeypatch.setattr(kernels, "PROGRAMS", programs)
+    monkeypatch.setattr(kernels, "PROGRAMS_AT_ONCE", programs)
     members, layout, rng = 3, Layout(sizes), torch.Generator().manual_seed(6)
     x, y = (drawn(50, sizes[0]) * 40).abs().to(torch.uint8), (torch.arange(50) % sizes[-1]).to(DEVICE)
     scale, shift = (drawn(members if own else 1, sizes[0], seed=i) / 40 for i in (1, 2))
@@ -48,31 +48,31 @@ def test_local_steps(sizes, batch, own, masked, programs, monkeypatch):
     lr = torch.tensor([0.1, 0.2, 0.05], device=DEVICE)
     found = []
     for kind in ("kernels", "plain"):
-        layers = training._workspace(layout, params)
+        layers = training._working_copies(layout, params)
         if kind == "kernels":
-            steps = kernels.Steps(x, y, (scale, shift), layers, masks, (rows, weight), lr)
+            steps = kernels.KernelSteps(x, y, (scale, shift), layers, masks, (rows, weight), lr)
         else:
-            steps = training.PlainSteps(pool, layers, masks, Batches(rows, weight), lr)
+            steps = training.TorchSteps(pool, layers, masks, Batches(rows, weight), lr)
         for i, k in enumerate((3, 3, 2, 1)):  # members that are done leave
-            steps.take(i, k)
+            steps.take_step(i, k)
         found.append([steps.losses(), *(t for layer in layers for t in layer)])
     for ours, plain in zip(*found, strict=True):
         torch.testing.assert_close(ours, plain, rtol=2e-5, atol=1e-4)
-    for w, start in zip(found[0][1::2], training._workspace(layout, params), strict=True):
+    for w, start in zip(found[0][1::2], training._working_copies(layout, params), strict=True):
         assert (w - start[0]).abs().max() > 1e-3  # it learned something to compare
 
 
 @pytest.mark.parametrize("features, width, samples", [(64, 20, 70), (33, 200, 300), (96, 130, 128)])
-@pytest.mark.parametrize("programs", [1, kernels.PROGRAMS])
+@pytest.mark.parametrize("programs", [1, kernels.PROGRAMS_AT_ONCE])
 def test_the_first_layer_on_the_same_samples_for_all_members(features, width, samples, programs, monkeypatch):
-    monkeypatch.setattr(kernels, "PROGRAMS", programs)
+    monkeypatch.setattr(kernels, "PROGRAMS_AT_ONCE", programs)
     x = (drawn(400, features) * 40).abs().to(torch.uint8)
     scale, shift = (drawn(1, features, seed=i) for i in (1, 2))
     # Weights as they lie in flat vectors of parameters: one member's do not begin where the last one's end.
     weight = drawn(2, features * width + 7, seed=3)[:, 5:-2].view(2, features, width)
     bias, rows = drawn(2, width, seed=4), torch.arange(11, 11 + samples, device=DEVICE)
     out = drawn(2, samples, width)
-    kernels.Layer(x, weight, bias, normal=(scale, shift)).forward(rows.unsqueeze(0), out)
+    kernels.Layer(x, weight, bias, normalisation=(scale, shift)).forward(rows.unsqueeze(0), out)
     plain = torch.relu((x[rows].float() * scale + shift) @ weight + bias.unsqueeze(1))
     torch.testing.assert_close(out, plain, rtol=2e-5, atol=2e-4)
 
@@ -93,7 +93,7 @@ def test_less_precision_where_it_is_asked_for(named, error):
 
 
 @pytest.mark.parametrize("hidden, samples", [((20, 37), 70), ((5, 200), 33), ((12,), 65)])
-def test_the_rises_of_the_loss(hidden, samples):
+def test_the_increases_of_the_loss(hidden, samples):
     layout = Layout((8, *hidden, 10))
     network = Network(layout, drawn(layout.parameters))
     x, y = drawn(samples, 8, seed=1), (torch.arange(samples) % 10).to(DEVICE)
@@ -102,9 +102,9 @@ def test_the_rises_of_the_loss(hidden, samples):
         a = x
         for weight, bias in layers[: i + 1]:
             a = torch.relu(a @ weight + bias)
-        below, logits = a @ layers[i + 1][0] + layers[i + 1][1], None
-        tail = layers[i + 2 :]
-        logits = below if not tail else torch.relu(below) @ tail[0][0] + tail[0][1]
-        given = (a, layers[i + 1][0], below, tail, y, _loss(logits, y))
-        assert kernels.fits(below, tail)
-        torch.testing.assert_close(kernels.rises(*given), _rises_dense(*given), rtol=1e-4, atol=2e-3)
+        next_z, logits = a @ layers[i + 1][0] + layers[i + 1][1], None
+        later = layers[i + 2 :]
+        logits = next_z if not later else torch.relu(next_z) @ later[0][0] + later[0][1]
+        given = (a, layers[i + 1][0], next_z, later, y, _loss(logits, y))
+        assert kernels.supports_loss_increases(next_z, later)
+        torch.testing.assert_close(kernels.loss_increases(*given), _loss_increases_dense(*given), rtol=1e-4, atol=2e-3)

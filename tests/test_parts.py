@@ -29,9 +29,9 @@ def needed(n):
 def test_every_run_is_in_one_part_in_order_and_parts_are_alike(sizes, wanted):
     total = sum(map(needed, sizes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "_memory", lambda device: total / wanted / memory.MEMORY_SHARE)
+        patch.setattr(memory, "_total_memory_bytes", lambda device: total / wanted / memory.MEMORY_SHARE)
         for device, least in (("cpu", 1), ("cuda", 2)):
-            parts = memory.fitting([clients(n) for n in sizes], 4, torch.device(device))
+            parts = memory.groups_that_fit([clients(n) for n in sizes], 4, torch.device(device))
             assert [i for part in parts for i in part] == list(range(len(sizes)))
             assert len(parts) >= min(least, len(sizes))
             # No part is larger than the share of memory, but for single runs that are.
@@ -39,9 +39,9 @@ def test_every_run_is_in_one_part_in_order_and_parts_are_alike(sizes, wanted):
 
 
 def test_an_odd_number_of_runs_makes_two_parts_on_a_gpu():
-    parts = memory.fitting([clients(10)] * 165, 4, torch.device("cpu"))
+    parts = memory.groups_that_fit([clients(10)] * 165, 4, torch.device("cpu"))
     assert [len(part) for part in parts] == [165]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "_memory", lambda device: 1 << 40)
-        parts = memory.fitting([clients(10)] * 165, 4, torch.device("cuda"))
+        patch.setattr(memory, "_total_memory_bytes", lambda device: 1 << 40)
+        parts = memory.groups_that_fit([clients(10)] * 165, 4, torch.device("cuda"))
     assert sorted(map(len, parts)) == [82, 83]

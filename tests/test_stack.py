@@ -30,7 +30,7 @@ def everyone(dtype=torch.float64, seed=0):
 def trained(x, y, modules, rows, neurons=None, rates=RATES, scale=None, shift=None):
     params = torch.stack([Network.of(module).params for module in modules])
     rngs = [stream(0, "batches", i) for i in range(len(rows))]
-    picked, weight = batches.stacked(rows, [STEPS] * len(rows), BATCH, rngs)
+    picked, weight = batches.stacked_batches(rows, [STEPS] * len(rows), BATCH, rngs)
     one = torch.ones(1, x.shape[1], dtype=params.dtype)
     samples = Samples(x, y, one if scale is None else scale, torch.zeros_like(one) if shift is None else shift)
     drawn = Batches(torch.from_numpy(picked), torch.from_numpy(weight).to(params.dtype))
@@ -38,7 +38,7 @@ def trained(x, y, modules, rows, neurons=None, rates=RATES, scale=None, shift=No
 
 
 def own_batches(rows, i):
-    return list(rows[batches.draw(len(rows), STEPS, BATCH, stream(0, "batches", i))])
+    return list(rows[batches.client_batches(len(rows), STEPS, BATCH, stream(0, "batches", i))])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-8), (torch.float32, 1e-4)])
@@ -82,7 +82,7 @@ def test_results_do_not_depend_on_the_grouping():
     together, _ = trained(x, y, modules, rows)
     order = [2, 0, 3, 1]
     params = torch.stack([Network.of(modules[i]).params for i in order])
-    picked, weight = batches.stacked(
+    picked, weight = batches.stacked_batches(
         [rows[i] for i in order], [STEPS] * 4, BATCH, [stream(0, "batches", i) for i in order]
     )
     one = torch.ones(4, x.shape[1])
@@ -102,7 +102,7 @@ def test_members_in_work_a_few_at_a_time(at_once, monkeypatch):
     x, y, modules, rows = everyone()
     neurons = torch.rand(4, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
     params, losses = trained(x, y, modules, rows, neurons)
-    monkeypatch.setattr(training, "_at_once", lambda *given: at_once)
+    monkeypatch.setattr(training, "_members_at_once", lambda *given: at_once)
     again, also = trained(x, y, modules, rows, neurons)
     assert plain.worst(again, params) < 1e-12
     assert plain.worst(also, losses) < 1e-12
@@ -122,7 +122,7 @@ def test_members_in_work_a_few_at_a_time(at_once, monkeypatch):
 )
 def test_members_at_a_time(sizes, members, threads, at_once, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert training._at_once(Layout(sizes), members, 32, 4) == at_once
+    assert training._members_at_once(Layout(sizes), members, 32, 4) == at_once
 
 
 def test_one_mask_for_many_models_and_nothing_to_evaluate(monkeypatch):
@@ -130,7 +130,7 @@ def test_one_mask_for_many_models_and_nothing_to_evaluate(monkeypatch):
     params = torch.stack([Network.of(module).params for module in modules])
     neurons = torch.rand(1, LAYOUT.neurons, generator=torch.Generator().manual_seed(1)) < 0.5
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
-    monkeypatch.setattr(evaluation, "CHUNK_BYTES", 0)  # members in twos
+    monkeypatch.setattr(evaluation, "CPU_ACTIVATION_BYTES", 0)  # members in twos
     found = evaluation.evaluate(LAYOUT, params, neurons, Samples(x, y, one, one * 0))
     each = evaluation.evaluate(LAYOUT, params, neurons.expand(4, -1), Samples(x, y, one, one * 0))
     assert (found[0] == each[0]).all() and (found[1] == each[1]).all()
@@ -161,12 +161,12 @@ def test_a_member_with_fewer_steps_stops():
     x, y, modules, rows = everyone()
     params = torch.stack([Network.of(module).params for module in modules])
     steps = [STEPS, 3, 7, 1]
-    picked, weight = batches.stacked(rows, steps, BATCH, [stream(0, "batches", i) for i in range(4)])
+    picked, weight = batches.stacked_batches(rows, steps, BATCH, [stream(0, "batches", i) for i in range(4)])
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
     drawn = Batches(torch.from_numpy(picked), torch.from_numpy(weight))
     params, _ = training.train(LAYOUT, params, None, Samples(x, y, one, one * 0), drawn, torch.tensor(RATES).double())
     for i, module in enumerate(modules):
-        mine = list(rows[i][batches.draw(len(rows[i]), steps[i], BATCH, stream(0, "batches", i))])
+        mine = list(rows[i][batches.client_batches(len(rows[i]), steps[i], BATCH, stream(0, "batches", i))])
         assert (
             plain.worst(params[i], Network.of(plain.train(module, x, y, mine, float(torch.tensor(RATES[i])))).params)
             < 1e-8
@@ -202,8 +202,8 @@ def test_evaluation_in_chunks_is_the_same(shared, masked, monkeypatch):
     one = torch.ones(1, SIZES[0], dtype=torch.float64)
     whole = evaluation.evaluate(LAYOUT, params, neurons, Samples(x, y, one, one * 0))
     assert len(whole[0]) == max(len(params), 0 if neurons is None else len(neurons))
-    monkeypatch.setattr(evaluation, "CHUNK", 7)
-    monkeypatch.setattr(evaluation, "CHUNK_BYTES", 3 * 7 * 8 * max(SIZES[1:]))  # three members
+    monkeypatch.setattr(evaluation, "CPU_CHUNK_SAMPLES", 7)
+    monkeypatch.setattr(evaluation, "CPU_ACTIVATION_BYTES", 3 * 7 * 8 * max(SIZES[1:]))  # three members
     parts = evaluation.evaluate(LAYOUT, params, neurons, Samples(x, y, one, one * 0))
     assert (whole[0] == parts[0]).all()
     assert plain.worst(parts[1], whole[1]) < 1e-12
@@ -214,7 +214,7 @@ def test_cuda_agrees_with_the_cpu():
     x, y, modules, rows = everyone()
     on_cpu, _ = trained(x, y, modules, rows)
     params = torch.stack([Network.of(module).params for module in modules]).cuda()
-    picked, weight = batches.stacked(rows, [STEPS] * 4, BATCH, [stream(0, "batches", i) for i in range(4)])
+    picked, weight = batches.stacked_batches(rows, [STEPS] * 4, BATCH, [stream(0, "batches", i) for i in range(4)])
     one = torch.ones(1, SIZES[0], dtype=torch.float64, device="cuda")
     drawn = Batches(torch.from_numpy(picked).cuda(), torch.from_numpy(weight).cuda())
     samples = Samples(x.cuda(), y.cuda(), one, one * 0)

@@ -19,7 +19,7 @@ from benchmarks.rounds import begun, made_up, one_round
 from benchmarks.timing import Timed, interleaved, show
 from benchmarks.work import SCALE, SHIFT, stored
 from fedsac.core.units import Layout
-from fedsac.models.mlp import initial
+from fedsac.models.mlp import initial_weights
 from fedsac.version import __version__
 
 FEATURES, BOUTS, REPETITIONS = (784, 3072), 3, 3
@@ -39,7 +39,7 @@ def here(features: int) -> dict[Candidate, Callable[[], object]]:
     """The candidates of this process."""
     layout, run = Layout((features, 200, 200, 10)), begun("fedavg", made_up(features))
     x, y = stored(features)
-    start, inputs = initial(layout, 0, torch.float32), x * SCALE + SHIFT
+    start, inputs = initial_weights(layout, 0, torch.float32), x * SCALE + SHIFT
     cores = torch.get_num_threads()
 
     def alone() -> None:

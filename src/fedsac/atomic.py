@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writes: a file is there whole or not at all."""
 
 import os
 from contextlib import suppress
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Put `content` at `path` whole or not at all; `durable`: also after a power cut."""
+    """Write `content` to `path` by a rename, so that no reader sees a part of it; `durable`: also after a power cut."""
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:

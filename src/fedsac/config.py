@@ -1,4 +1,4 @@
-"""What a run is: one frozen dataclass. A TOML file and the command line are two views of it."""
+"""The settings of a run: one frozen dataclass, which a TOML file and the command line can fill."""
 
 import difflib
 import math
@@ -38,7 +38,7 @@ class Config:
     lr: float = _option(0.05, "learning rate of the clients")
     local_steps: int = _option(20, "SGD steps of a client in a round (E)")
     batch: int = _option(32, "batch size")
-    standalone_steps: int | None = _option(None, "steps of standing alone, for the contribution (rounds x local steps)")
+    standalone_steps: int | None = _option(None, "SGD steps of standalone training (default: rounds x local steps)")
     importance_every: int = _option(1, "rounds between two measurements of importance")
     eval_every: int = _option(1, "rounds between two evaluations; the last round always is")
     contribution: str = _option("standalone", "what decides reputations: standalone, leave-one-out, shapley or cosine")
@@ -108,11 +108,13 @@ class Config:
             object.__setattr__(self, "behaviour", BEHAVIOURS.spelled(self.behaviour))
 
     def _whole(self, name: str, least: int) -> None:
+        """Check that a setting is a whole number of at least `least`."""
         value = getattr(self, name)
         if type(value) is not int or value < least:
             raise FedsacError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
     def _number(self, name: str, holds: Any, wanted: str) -> None:
+        """Check that a setting is a finite number for which `holds` is true, `wanted` in words; make it a float."""
         value = getattr(self, name)
         if (
             isinstance(value, bool)
@@ -132,11 +134,11 @@ class Config:
         return replace(self, **known(changes, "setting"))
 
     def alone(self) -> int:
-        """Steps of the standalone model: as many as the client takes in the whole federation, unless named."""
+        """SGD steps of standalone training: `standalone_steps`, or as many as a client takes in the whole run."""
         return self.standalone_steps or self.rounds * self.local_steps
 
     def toml(self, without: Sequence[str] = ()) -> str:
-        """The file that `read` reads back, `without` some settings; those that are None are left out."""
+        """The config as a TOML file that `read` understands, `without` some settings and those that are None."""
         lines = [f"format_version = {FORMAT_VERSION}"]
         plain = [f.name for f in fields(self) if f.name != "options" and getattr(self, f.name) is not None]
         plain = [name for name in plain if name not in without]
@@ -182,7 +184,7 @@ def settings_in(text: str, path: Path) -> dict[str, Any]:
 
 
 def check_version(version: object, where: Path | str) -> None:
-    """Refuse what a newer program wrote; what is not a version at all is refused, too."""
+    """Raise where a file's format version is newer than this program's, or no version at all."""
     if type(version) is not int or version < 1:
         raise FedsacError(f"{where}: format version {version!r} is not one; is this a file of fedsac's?")
     if version > FORMAT_VERSION:

@@ -54,7 +54,7 @@ class Door:
         return f"{name}:{attribute}", parameter if second else None
 
     def spelled(self, text: str) -> str:
-        """One spelling for one thing: `dir:1` and `dir:1.0` must not draw differently. Checks the parameter, too.
+        """The text with its parameter checked and written in one way: `dir:1` and `dir:1.0` are the same setting.
 
         >>> SCENES.spelled("dir:1")
         'dir:1.0'
@@ -108,7 +108,7 @@ METHODS = Door(
             "methods.cgsv:CGSV", "gradients by similarity to the common direction", "Xu et al., NeurIPS 2021"
         ),
         "fedave": Entry("methods.fedave:FedAVE", "gradients by accuracy and likeness of the data", "Wang et al., 2024"),
-        "rffl": Entry("methods.rffl:RFFL", "gradients by reputation, outsiders removed", "Xu and Lyu, 2020"),
+        "rffl": Entry("methods.rffl:RFFL", "gradients by reputation, the lowest removed", "Xu and Lyu, 2020"),
         "iafl": Entry("methods.iafl:IAFL", "as many of the others' updates as earned", "Wu et al., ICLR 2024"),
         "fedrac": Entry(
             "methods.fedrac:FedRAC",
@@ -167,7 +167,7 @@ CONTRIBUTIONS = Door(
         ),
         "cosine": Entry(
             "contributions.cosine:measure",
-            "how far updates point where everybody's do",
+            "cosine similarity of a client's updates to the aggregated ones",
             "Xu et al., NeurIPS 2021",
         ),
     },

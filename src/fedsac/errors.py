@@ -1,8 +1,8 @@
-"""The one exception that is meant for the person at the keyboard."""
+"""The one exception that is meant for users."""
 
 
 class FedsacError(Exception):
-    """Something the user can put right. Its text is one line: what is wrong, where, and what to do.
+    """An error that the user can fix. Its text is one line: what is wrong, where, and what to do.
 
-    The command prints it as it is and exits with 2; the Python API raises it.
+    The command line prints it as it is and exits with status 2; the Python API raises it.
     """

@@ -1,8 +1,8 @@
-"""Named random streams: the same names give the same numbers, on every engine and in any order of asking.
+"""Named random streams: the same names give the same numbers, on every engine and in any order of calls.
 
-Nothing in the project draws from a global generator. A draw is named by the run's seed, its purpose and whoever it
-is for (`stream(0, "batches", 12, "client-03")`), so results do not depend on how clients are ordered or grouped, and
-a resumed run draws what the uninterrupted one would have drawn.
+Nothing in the project draws from a global generator. A stream is named by the run's seed, its purpose and the round and
+client it is for (`stream(0, "batches", 12, "client-03")`), so results do not depend on how clients are ordered or
+grouped, and a resumed run draws what the uninterrupted one would have drawn.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """The generator that belongs to these names.
+    """A new generator, determined by the seed and these names.
 
     >>> bool((stream(0, "batches", 1, "a").random(3) == stream(0, "batches", 1, "a").random(3)).all())
     True

@@ -17,7 +17,7 @@ from fedsac.methods.fedsac import FedSAC
 from fedsac.methods.iafl import IAFL
 from fedsac.methods.qffl import QFFL
 from fedsac.methods.rffl import RFFL
-from fedsac.methods.shared.largest import keep
+from fedsac.methods.shared.largest import largest_entries
 from fedsac.methods.standalone import Standalone
 from tests.golden import small
 from tests.golden.small import INITIAL, SAMPLES, STEPS, add, cosine, length, shares, times, weighted
@@ -43,7 +43,7 @@ def test_keep_the_largest_entries():
         0.0: [0, 0, 0, 0, 0],  # k = 0 keeps nothing
         -0.5: [0, 0, 0, 0, 0],
     }
-    kept = keep(layout, update, torch.tensor(list(tail), dtype=torch.float64))
+    kept = largest_entries(layout, update, torch.tensor(list(tail), dtype=torch.float64))
     for row, expected in zip(kept, tail.values(), strict=True):
         assert row[-5:].tolist() == torch.tensor(expected).tolist()
         assert row[:2].tolist() == [0, 0]  # tensors of one entry: k is at most n - 1 = 0
@@ -53,14 +53,14 @@ def test_keep_the_largest_entries():
 
 def test_keep_looks_at_each_tensor_by_itself():
     update = [1.0, -2.0, 3.0, -4.0, 0.1, 0.2, 100.0, 200.0, -300.0, 400.0, 0.01, -0.02]
-    kept = keep(Layout(small.SIZES), torch.tensor(update), torch.tensor([0.5]))[0]
+    kept = largest_entries(Layout(small.SIZES), torch.tensor(update), torch.tensor([0.5]))[0]
     assert kept.tolist() == torch.tensor([0, 0, 3, -4, 0, 0.2, 0, 0, -300, 400, 0, -0.02]).tolist()
 
 
 def test_keep_counts_entries_as_a_person_would():
     """7 % of 100 entries are 7, though .07 * 100 is 7.000000000000001 in floating point."""
     update = torch.arange(1.0, 122.0)
-    kept = keep(Layout((10, 10, 1)), update, torch.tensor([0.07, 0.07 + 1e-6], dtype=torch.float64))
+    kept = largest_entries(Layout((10, 10, 1)), update, torch.tensor([0.07, 0.07 + 1e-6], dtype=torch.float64))
     assert (kept[:, :100] != 0).sum(1).tolist() == [7, 8]
 
 

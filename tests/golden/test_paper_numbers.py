@@ -91,10 +91,10 @@ def test_presets_contradict_where_the_paper_does():
 
 
 def test_initial_weights_are_torchs_default_distribution():
-    from fedsac.models.mlp import initial
+    from fedsac.models.mlp import initial_weights
 
     layout = Layout((400, 300, 5))
-    (weight, bias), _ = layout.views(initial(layout, seed=3, dtype=torch.float64))
+    (weight, bias), _ = layout.views(initial_weights(layout, seed=3, dtype=torch.float64))
     for values in (weight, bias):
         assert values.abs().max() <= 1 / np.sqrt(400)
         assert values.std() == pytest.approx(1 / np.sqrt(400) / np.sqrt(3), rel=0.1)

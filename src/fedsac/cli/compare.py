@@ -162,9 +162,9 @@ def show_methods(chosen: argparse.Namespace) -> None:
         for name, entry in METHODS.entries.items():
             print(f"{name:22} {entry.what} ({entry.citation})")
         return
-    from fedsac.methods import found
+    from fedsac.methods import method_class
 
-    kind: Any = found(chosen.name)
+    kind: Any = method_class(chosen.name)
     print(sys.modules[kind.__module__].__doc__)
     for option in fields(kind):
         print(f"  --set {option.name}={option.default}")

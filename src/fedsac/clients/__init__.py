@@ -1,1 +1,1 @@
-"""What clients do: who they are, how they train, and what else they might do."""
+"""The clients: which data each has, how they train, and how they may behave otherwise (be absent, late, attack)."""

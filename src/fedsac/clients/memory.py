@@ -1,4 +1,4 @@
-"""How many runs train side by side: as many as a device's memory holds."""
+"""Which runs train at the same time: as many as fit in a device's memory."""
 
 import math
 import os
@@ -9,37 +9,38 @@ import torch
 
 from fedsac.clients.population import Clients
 
-MEMORY_SHARE = 0.25  # of a device, for runs that train side by side: two such parts, data, and others' states
+MEMORY_SHARE = 0.25  # of a device's memory, for one group: there may be two, and data and the other runs' states
 
 
-def fitting(runs: Sequence[Clients], itemsize: int, device: torch.device) -> list[list[int]]:
-    """The runs, by number, in parts that a device's memory holds side by side while they train.
+def groups_that_fit(runs: Sequence[Clients], itemsize: int, device: torch.device) -> list[list[int]]:
+    """The indices of the runs in groups, such that the runs of a group fit in a device's memory while they train at the
+    same time. `itemsize` is the size of a parameter in bytes.
 
-    By what the device has in all, not by what is free just now: a resumed job must cut as the first one did.
+    Computed from the device's total memory, not from what is free: a resumed job must form the same groups.
     """
     if len(runs) < 2:
         return [[0]] if runs else []
-    needed = []
+    needed_bytes = []
     for clients in runs:
         layout = clients.layout
-        # Received, in work, trained, and what a method makes of it; activations and batches of a step.
+        # Models as received, while trained, after it, and what a method computes of them; activations and batches.
         numbers = 6 * layout.parameters + 3 * clients.batch * sum(layout.sizes)
-        needed.append(float(len(clients.names) * numbers * itemsize))
-    budget = _memory(device) * MEMORY_SHARE
-    # On a GPU two parts at least, so that one trains while the server's step of the other is taken.
-    count = max(math.ceil(sum(needed) / budget), 2 if device.type == "cuda" else 1)
+        needed_bytes.append(float(len(clients.names) * numbers * itemsize))
+    budget_bytes = _total_memory_bytes(device) * MEMORY_SHARE
+    # On a GPU at least two groups, so that one trains while the server computes its step for the other.
+    count = max(math.ceil(sum(needed_bytes) / budget_bytes), 2 if device.type == "cuda" else 1)
     while True:
-        # As equal as they can be: a run belongs to the part in which its middle lies.
-        middles = np.cumsum(needed) - np.array(needed) / 2
-        places = (middles * count / sum(needed)).astype(int)
-        parts = [part for place in range(count) if (part := np.flatnonzero(places == place).tolist())]
-        if all(len(part) == 1 or sum(needed[i] for i in part) <= budget for part in parts):
-            return parts
+        # Groups of about equal size: with all runs' bytes in a row, a run belongs to the group at its middle byte.
+        middles = np.cumsum(needed_bytes) - np.array(needed_bytes) / 2
+        group_of_run = (middles * count / sum(needed_bytes)).astype(int)
+        groups = [group for g in range(count) if (group := np.flatnonzero(group_of_run == g).tolist())]
+        if all(len(group) == 1 or sum(needed_bytes[i] for i in group) <= budget_bytes for group in groups):
+            return groups
         count += 1
 
 
-def _memory(device: torch.device) -> int:
-    """Bytes of memory a device has."""
+def _total_memory_bytes(device: torch.device) -> int:
+    """The total memory of a device."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30

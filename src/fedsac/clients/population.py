@@ -1,4 +1,4 @@
-"""The clients of a run: who they are, what data each owns, how they train."""
+"""The clients of a run: their names, the data of each, how they train."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from fedsac.core.units import Layout
 
 @dataclass(frozen=True)
 class Clients:
-    """The clients of one run: the `rows` of the pool that each owns, and how they train."""
+    """The clients of one run. `rows` are the rows of the `pool` of samples that each client owns."""
 
     layout: Layout
     names: tuple[str, ...]
@@ -21,6 +21,6 @@ class Clients:
     local_steps: int
     seed: int
 
-    def epoch(self) -> tuple[int, ...]:
-        """Steps of one epoch, for each client."""
+    def steps_per_epoch(self) -> tuple[int, ...]:
+        """The number of SGD steps in an epoch, for each client."""
         return tuple(max(1, len(own) // self.batch) for own in self.rows)

@@ -1,4 +1,4 @@
-"""One round of local training on this machine: from what clients are given to what they send back."""
+"""One round of local training on this machine: from the models assigned to the clients to the updates they send."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,26 +9,28 @@ from fedsac.clients.behaviour import Conduct
 from fedsac.clients.population import Clients
 from fedsac.clients.training import Job, PendingTraining, Trained, train
 from fedsac.compute import evaluation
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.methods.base import Assignment, State, Updates
 
 Absent = Callable[[int, str], bool]
-"""Does this client (by name) drop out of this round?"""
+"""From a round and a client's name: does this client drop out of this round?"""
 
 
-Work = tuple[Clients, Assignment, int]
-"""One run's round: its clients, what they are given, and which round it is."""
+RunRound = tuple[Clients, Assignment, int]
+"""A round of one run: its clients, what they are assigned, and the number of the round."""
 
 
 class LocalRound:
-    """One round of local training for each run, under way: `updates` are what the clients send back.
+    """A round of local training for each of several runs, in progress: `updates` waits for what the clients send back.
 
-    Whoever is `absent` does not answer, and neither does a client whose training ended in NaN or infinity: it is left
-    out of this round, and named in `Updates.diverged`. `conducts` (one per run, None: all are honest) may change what
-    is sent after training.
+    A client that is `absent` sends nothing, and neither does one whose training ended in NaN or infinity: it is left
+    out of this round, and listed in `Updates.diverged`. `conducts` (one per run; None: its clients are honest) may
+    change what is sent after training.
     """
 
-    def __init__(self, work: Sequence[Work], absent: Absent, conducts: Sequence[Conduct | None] | None = None) -> None:
+    def __init__(
+        self, work: Sequence[RunRound], absent: Absent, conducts: Sequence[Conduct | None] | None = None
+    ) -> None:
         self._work, self._absent = work, absent
         self._conducts = conducts or [None] * len(work)
         self._training = PendingTraining(
@@ -39,10 +41,10 @@ class LocalRound:
         )
 
     def updates(self) -> list[Updates]:
-        """Wait for the training to end."""
+        """Wait for the training to end: the updates of each run."""
         return [self._answer(*each) for each in zip(self._work, self._training.wait(), self._conducts, strict=True)]
 
-    def _answer(self, work: Work, trained: Trained, conduct: Conduct | None) -> Updates:
+    def _answer(self, work: RunRound, trained: Trained, conduct: Conduct | None) -> Updates:
         clients, given, round = work
         models, finite = trained.models, trained.finite.tolist()
         present = [i for i, name in enumerate(clients.names) if not self._absent(round, name)]
@@ -66,34 +68,35 @@ class LocalRound:
         )
 
 
-def train_round(work: Sequence[Work], absent: Absent) -> list[Updates]:
-    """One round of local training for each run: what its clients send back."""
+def train_round(work: Sequence[RunRound], absent: Absent) -> list[Updates]:
+    """A round of local training for each run: the updates that its clients send back."""
     return LocalRound(work, absent).updates()
 
 
 def _batch_losses(clients: Clients, models: Tensor, answered: tuple[int, ...]) -> list[Tensor]:
-    """What a client reports of its trained model: the loss on each batch of its own data."""
+    """The loss of the trained model on each batch of a client's own data, which the client reports."""
     own = [clients.rows[i] for i in answered]
     return evaluation.batch_losses(clients.layout, models[list(answered)], clients.pool, own)
 
 
 def _local_losses(clients: Clients, given: Assignment, answered: tuple[int, ...]) -> Tensor:
-    """What a client reports of the model it received: the mean loss on its own data."""
+    """The mean loss of the model received on a client's own data, which the client reports."""
     models = given.models if len(given.models) == 1 else given.models[list(answered)]
     return evaluation.mean_losses(clients.layout, models, clients.pool, [clients.rows[i] for i in answered])
 
 
-def personalised(runs: Sequence[Work]) -> list[Tensor]:
-    """The models [N, parameters] that each run's clients end with: for some methods, after one epoch more on their own
-    data; all runs' epochs side by side."""
+def personalised(runs: Sequence[RunRound]) -> list[Tensor]:
+    """The models [N or 1, parameters] whose scores are the rewards of each run's clients: those assigned to them, or,
+    where the method says so (`Assignment.extra_epoch`), copies [N, parameters] after one more epoch on each client's
+    own data."""
     extra = [i for i, (_, given, _) in enumerate(runs) if given.extra_epoch]
     jobs = [
-        Job(clients, given.models, given.neurons, clients.epoch(), "extra epoch", round)
+        Job(clients, given.models, given.neurons, clients.steps_per_epoch(), "extra epoch", round)
         for clients, given, round in (runs[i] for i in extra)
     ]
     models = [given.models for _, given, _ in runs]
     for i, trained in zip(extra, train(jobs), strict=True):
-        # Who diverges in that epoch keeps the model it was given.
-        finite = moved(trained.finite.unsqueeze(1), models[i].device)
+        # A client that diverges in that epoch keeps the model it was assigned.
+        finite = to_device(trained.finite.unsqueeze(1), models[i].device)
         models[i] = torch.where(finite, trained.models, models[i])
     return models

@@ -1,4 +1,4 @@
-"""Local training on this machine: the clients of any number of runs, trained as stacks."""
+"""Local training on this machine: the clients of any number of runs, trained together as stacks."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,15 +12,16 @@ from torch import Tensor
 from fedsac.clients.population import Clients
 from fedsac.compute import batches, training
 from fedsac.compute.samples import Batches, Samples
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.rng import stream
 
 
 @dataclass(frozen=True)
 class Job:
-    """Train `models` [N or 1, parameters], cut to `neurons`, for `steps` (one number per client).
+    """Train the models [N or 1, parameters] of N clients, of which each holds `neurons` [N, neurons] (None: all), for
+    `steps` SGD steps (one number per client).
 
-    `purpose` and `round` name the random streams: the same names, the same batches.
+    `purpose` and `round` name the random streams of the batches: the same names draw the same batches.
     """
 
     clients: Clients
@@ -33,7 +34,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """Models [N, parameters] after a job; on the CPU, their mean loss [N] and which of them are still numbers [N]."""
+    """The models [N, parameters] after a job, and on the CPU their mean losses [N] and whether each is finite [N]."""
 
     models: Tensor
     losses: Tensor
@@ -41,13 +42,13 @@ class Trained:
 
 
 def train(jobs: Sequence[Job]) -> list[Trained]:
-    """Carry out the jobs, as one stack wherever shape, batch size and pool are the same."""
+    """Carry out the jobs; those with the same layout, batch size and pool as one stack."""
     return PendingTraining(jobs).wait()
 
 
 class PendingTraining:
-    """Jobs under way. A GPU trains them in a stream of its own, while this process and the main stream go on with other
-    runs; a CPU has trained them when this is made."""
+    """Jobs in progress. On a GPU they are queued on a CUDA stream of their own, while this process and the main stream
+    continue with other runs; on a CPU they are done when the constructor returns."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -57,77 +58,79 @@ class PendingTraining:
         self._stacks = [(numbers, _Stack([jobs[i] for i in numbers])) for numbers in groups.values()]
 
     def wait(self) -> list[Trained]:
-        found = {
+        """The trained models of each job, in the order of the jobs."""
+        trained_jobs = {
             i: trained for numbers, stacked in self._stacks for i, trained in zip(numbers, stacked.wait(), strict=True)
         }
-        return [found[i] for i in range(len(found))]
+        return [trained_jobs[i] for i in range(len(trained_jobs))]
 
 
 class _Stack:
-    """Jobs that train as one stack."""
+    """Jobs that are trained as one stack."""
 
     def __init__(self, jobs: list[Job]) -> None:
-        # Kept until `done`: what the side stream reads must not be given away before.
+        # Kept until `wait`: memory that the training stream reads must not be freed before.
         self._jobs, self._sizes = jobs, [len(job.clients.names) for job in jobs]
         device, dtype = jobs[0].models.device, jobs[0].models.dtype
-        rates = [torch.full((n,), job.clients.lr, dtype=dtype) for job, n in zip(jobs, self._sizes, strict=True)]
-        # Who has fewer steps stands further back, so that whoever is still at work comes first.
+        lrs = [torch.full((n,), job.clients.lr, dtype=dtype) for job, n in zip(jobs, self._sizes, strict=True)]
+        # Sorted by descending number of steps, so that the members that still train come first (see `Batches`).
         steps = torch.tensor([count for job in jobs for count in job.steps])
         equal = bool((steps == steps[0]).all())
-        self._order = None if equal else moved(steps.argsort(descending=True, stable=True), device)
-        self._given = _batches(jobs, device, dtype), moved(torch.cat(rates), device)
+        self._order = None if equal else to_device(steps.argsort(descending=True, stable=True), device)
+        self._training_inputs = _batches(jobs, device, dtype), to_device(torch.cat(lrs), device)
         if self._order is not None:
             counts = [int((steps > step).sum()) for step in range(int(steps.max()))]
-            drawn, lr = self._given
+            drawn, lr = self._training_inputs
             ordered = Batches(drawn.rows[:, self._order], drawn.weight[:, self._order], tuple(counts))
-            self._given = ordered, lr[self._order]
-        with _aside(device) as stream:
-            self._params, losses = self._train(*self._given)
-            # Brought to the CPU once for all jobs: every transfer waits for the device.
-            self._told = torch.stack([losses.double(), training.finite(self._params, losses).double()])
+            self._training_inputs = ordered, lr[self._order]
+        with _training_stream(device) as stream:
+            self._params, losses = self._train(*self._training_inputs)
+            # One tensor for all jobs, so that a single transfer to the CPU waits for the device.
+            self._losses_and_finite = torch.stack([losses.double(), training.finite(self._params, losses).double()])
             self._event = None if stream is None else stream.record_event()
 
     def _train(self, batches: Batches, lr: Tensor) -> tuple[Tensor, Tensor]:
         jobs, first = self._jobs, self._jobs[0].clients
         pools = [job.clients.pool for job in jobs]
         if len(jobs) == 1:
-            # One run's clients normalise alike: a single row serves them all.
+            # The clients of one run share their normalisation: scale and shift stay [1, features].
             models, neurons, scale, shift = jobs[0].models, jobs[0].neurons, pools[0].scale, pools[0].shift
         else:
-            models = self._each([job.models for job in jobs])
+            models = self._per_member([job.models for job in jobs])
             masks = [job.neurons for job in jobs if job.neurons is not None]
             neurons = torch.cat(masks) if masks else None
-            scale, shift = self._each([p.scale for p in pools]), self._each([p.shift for p in pools])
-        models, scale, shift = (t if len(t) == 1 else self._ordered(t) for t in (models, scale, shift))
+            scale, shift = self._per_member([p.scale for p in pools]), self._per_member([p.shift for p in pools])
+        models, scale, shift = (t if len(t) == 1 else self._sorted_by_steps(t) for t in (models, scale, shift))
         samples = Samples(first.pool.x, first.pool.y, scale, shift)
-        neurons = None if neurons is None else self._ordered(neurons)
+        neurons = None if neurons is None else self._sorted_by_steps(neurons)
         trained, losses = training.train(first.layout, models, neurons, samples, batches, lr)
         if self._order is None:
             return trained, losses
         back = self._order.argsort()
         return trained[back], losses[back]
 
-    def _ordered(self, tensor: Tensor) -> Tensor:
+    def _sorted_by_steps(self, tensor: Tensor) -> Tensor:
         return tensor if self._order is None else tensor[self._order]
 
-    def _each(self, tensors: list[Tensor]) -> Tensor:
+    def _per_member(self, tensors: list[Tensor]) -> Tensor:
         return torch.cat([t.expand(n, *t.shape[1:]) for t, n in zip(tensors, self._sizes, strict=True)])
 
     def wait(self) -> list[Trained]:
         if self._event is not None:
             main = torch.cuda.current_stream(self._params.device)
             main.wait_event(self._event)
-            # From here on the main stream uses them, so their memory is not the side stream's to give away.
+            # The main stream uses them from here on: their memory must not be reused before it is done.
             self._params.record_stream(main)
-            self._told.record_stream(main)
-        losses, finite = self._told.cpu()
+            self._losses_and_finite.record_stream(main)
+        losses, finite = self._losses_and_finite.cpu()
         parts = (self._params.split(self._sizes), losses.split(self._sizes), finite.bool().split(self._sizes))
         return [Trained(*trained) for trained in zip(*parts, strict=True)]
 
 
 @contextmanager
-def _aside(device: torch.device) -> Iterator["torch.cuda.Stream | None"]:
-    """The stream in which a GPU trains; None on a CPU."""
+def _training_stream(device: torch.device) -> Iterator["torch.cuda.Stream | None"]:
+    """Run what is inside the `with` block on the CUDA stream for training, after the work queued so far; None on a
+    CPU."""
     if device.type != "cuda":
         yield None
         return
@@ -143,8 +146,8 @@ def _side_stream(device: torch.device) -> "torch.cuda.Stream":
 
 
 def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> Batches:
-    """What every member trains on. A draw depends on the seed, the round and the client alone: runs of several methods
-    with the same clients share it, and it is made and brought to the device once."""
+    """The batches of all members of a stack. A draw depends only on the seed, the round and the client: runs of several
+    methods with the same clients share it, and it is drawn and copied to the device once."""
     draws: dict[tuple[object, ...], tuple[int, Job]] = {}
     place = 0
     which: list[int] = []
@@ -156,14 +159,14 @@ def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> Batch
         start = draws[key][0]
         which += range(start, start + len(job.clients.names))
     drawn = [job for _, job in draws.values()]
-    rows, weight = batches.stacked(
+    rows, weight = batches.stacked_batches(
         [own for job in drawn for own in job.clients.rows],
         [count for job in drawn for count in job.steps],
         jobs[0].clients.batch,
         [stream(job.clients.seed, job.purpose, job.round, name) for job in drawn for name in job.clients.names],
     )
-    on_device = moved(torch.from_numpy(rows), device), moved(torch.from_numpy(weight).to(dtype), device)
+    on_device = to_device(torch.from_numpy(rows), device), to_device(torch.from_numpy(weight).to(dtype), device)
     if len(drawn) < len(jobs):
-        index = moved(torch.tensor(which), device)
+        index = to_device(torch.tensor(which), device)
         on_device = on_device[0][:, index], on_device[1][:, index]
     return Batches(*on_device)

@@ -1,1 +1,1 @@
-"""Many models at once: trained, evaluated, taken apart."""
+"""Many models at once: training, evaluation, importance of neurons."""

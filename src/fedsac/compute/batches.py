@@ -1,13 +1,13 @@
-"""Which samples a client takes at each step: a fresh shuffle every epoch, the incomplete last batch dropped."""
+"""Which samples a client trains on at each step: a new shuffle every epoch, the incomplete last batch dropped."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 
-def draw(samples: int, steps: int, batch: int, rng: np.random.Generator) -> np.ndarray:
-    """Positions [steps, batch] in a client's `samples`; fewer samples than a batch make [steps, samples]: all of them
-    at every step."""
+def client_batches(samples: int, steps: int, batch: int, rng: np.random.Generator) -> np.ndarray:
+    """One client's batches: positions [steps, batch] among its `samples`. With fewer samples than a batch, each step
+    takes all of them: [steps, samples]."""
     if samples <= batch:
         return np.tile(np.arange(samples), (steps, 1))
     per_epoch = samples // batch
@@ -16,17 +16,23 @@ def draw(samples: int, steps: int, batch: int, rng: np.random.Generator) -> np.n
     return order[: steps * batch].reshape(steps, batch)
 
 
-def stacked(
+def stacked_batches(
     rows: Sequence[np.ndarray], steps: Sequence[int], batch: int, rngs: Sequence[np.random.Generator]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows [steps, S, batch] into the pool for S clients and their weights: 1/(batch's size), or 0 where a client has
-    no such sample or is done. Where nobody has a full batch, the widest there is will do."""
+    """The batches of S clients: rows of the pool and sample weights, [steps, S, batch] each.
+
+    Client i owns rows `rows[i]` of the pool and takes `steps[i]` steps. A weight is 1/(size of the batch), or 0 where
+    the client's batch is shorter or all its steps are taken. Where no client has a full batch, the last axis has the
+    size of the largest.
+    """
     longest, width = max(steps), min(batch, max(map(len, rows)))
     picked = np.zeros((longest, len(rows), width), dtype=np.int64)
     weight = np.zeros((longest, len(rows), width))
     for i, (own, count, rng) in enumerate(zip(rows, steps, rngs, strict=True)):
-        picked[:, i] = own[0]  # what fills up is the client's own: even at weight 0 another's infinity would spread
-        positions = draw(len(own), count, batch, rng)
+        picked[:, i] = own[
+            0
+        ]  # padding is the client's own: an infinity of another client would spread at weight 0, too
+        positions = client_batches(len(own), count, batch, rng)
         size = positions.shape[1]
         picked[:count, i, :size] = own[positions]
         weight[:count, i, :size] = 1 / size

@@ -1,37 +1,41 @@
-"""Weighted means of a few models, many at once: how good any of them would be."""
+"""Scores of weighted means of a few models, many means at once."""
 
 import torch
 from torch import Tensor
 
-from fedsac.compute.evaluation import fold
+from fedsac.compute.evaluation import fold_normalisation
 from fedsac.compute.samples import Samples
 from fedsac.core.metrics import Metric, accuracy
 from fedsac.core.units import Layout
 
-MODELS_AT_ONCE = 16
+MODELS_AT_ONCE = 16  # means evaluated at a time
 
 
 class MeanModels:
-    """Scores on some samples of means of `models` [k, parameters].
+    """Weighted means of `models` [k, parameters], scored on the samples `on`.
 
-    Before its ReLU, the first layer of a mean is the mean of the first layers. By far the largest layer is so computed
-    once for each model and not for each of hundreds of means.
+    Before its ReLU, the first layer's output of a mean is the mean of the models' outputs. So this layer, by far the
+    largest, is computed once for each model and not for each of hundreds of means.
     """
 
     def __init__(self, layout: Layout, models: Tensor, on: Samples, metric: Metric) -> None:
-        weight, bias = layout.views(fold(layout, models, on.scale, on.shift))[0]
+        weight, bias = layout.views(fold_normalisation(layout, models, on.scale, on.shift))[0]
         inputs = on.x.to(models.dtype).expand(len(models), -1, -1)
         self._first = torch.baddbmm(bias.unsqueeze(1), inputs, weight)
-        self._above, self._rest = Layout(layout.sizes[1:]), models[:, weight[0].numel() + bias[0].numel() :]
+        self._later_layout, self._later_params = (
+            Layout(layout.sizes[1:]),
+            models[:, weight[0].numel() + bias[0].numel() :],
+        )
         self._y, self._metric = on.y, metric
 
     def scores(self, shares: Tensor) -> Tensor:
-        """From weights [S, k], which add up to 1 in each row, to float64 [S] on the CPU."""
-        return torch.cat([self._scores(part) for part in shares.to(self._rest).split(MODELS_AT_ONCE)]).cpu()
+        """The scores of S means, float64 [S] on the CPU, from the models' shares [S, k], which add up to 1 in each
+        row."""
+        return torch.cat([self._scores(part) for part in shares.to(self._later_params).split(MODELS_AT_ONCE)]).cpu()
 
     def _scores(self, shares: Tensor) -> Tensor:
         a = (shares @ self._first.flatten(1)).unflatten(1, self._first.shape[1:])
-        for w, b in self._above.views(shares @ self._rest):
+        for w, b in self._later_layout.views(shares @ self._later_params):
             a = torch.baddbmm(b.unsqueeze(1), a.relu_(), w)
         if self._metric is accuracy:
             return (a.argmax(2) == self._y).double().mean(1)

@@ -1,4 +1,4 @@
-"""What models are trained and evaluated on: samples as they are stored, and which of them are in a batch."""
+"""Samples as they are stored, and the batches that models are trained on."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and labels as they are stored, and each member's way of normalising them.
+    """Inputs and labels as they are stored, and how each member of a stack normalises them.
 
-    `x` [n, features] may be uint8; a member sees `x * scale + shift`. `scale` and `shift` are [S, features], or
-    [1, features] where all members share them.
+    `x` [n, features] may be uint8, `y` is [n]; the input of a member is `x * scale + shift`. `scale` and `shift` are
+    [S, features], or [1, features] where all members share them.
     """
 
     x: Tensor
@@ -21,18 +21,19 @@ class Samples:
 
 @dataclass(frozen=True)
 class Batches:
-    """Which samples each member takes at each step.
+    """Which samples each member of a stack trains on at each step.
 
-    `rows` [steps, S, batch] point into the pool; `weight` [steps, S, batch] is 1/(samples in the batch) where there is
-    a sample and 0 where there is none, so that members may have short batches, or fewer steps than others. Who has
-    fewer steps stands further back: `at_work` is how many, from the first on, have a batch at each step (None: all).
+    `rows` [steps, S, batch] are rows of the pool; `weight` [steps, S, batch] is 1/(samples in the batch), or 0 for
+    padding: members may have shorter batches, or fewer steps, than others. Members are sorted by descending number of
+    steps: at step i, the first `members_at_step[i]` of them train (None: all of them, at every step).
     """
 
     rows: Tensor
     weight: Tensor
-    at_work: tuple[int, ...] | None = None
+    members_at_step: tuple[int, ...] | None = None
 
-    def part(self, start: int, end: int) -> "Batches":
-        """Of some members."""
-        at_work = None if self.at_work is None else tuple(min(max(n - start, 0), end - start) for n in self.at_work)
-        return Batches(self.rows[:, start:end], self.weight[:, start:end], at_work)
+    def of_members(self, start: int, end: int) -> "Batches":
+        """The batches of members start to end - 1."""
+        at_step = self.members_at_step
+        counts = None if at_step is None else tuple(min(max(n - start, 0), end - start) for n in at_step)
+        return Batches(self.rows[:, start:end], self.weight[:, start:end], counts)

@@ -1,5 +1,5 @@
-"""What is kept of the members' logits, chunk by chunk, until their scores can be computed: as little as the metric
-needs."""
+"""What is kept of the logits of a stack's members, one chunk of samples after the other, until scores can be computed:
+no more than the metric needs."""
 
 import math
 from collections.abc import Callable
@@ -12,35 +12,35 @@ from torch import Tensor
 from fedsac.core.metrics import ClassCounts, Metric, accuracy, from_counts, name_of
 from fedsac.errors import FedsacError
 
-PROBABILITY_BYTES = 64 << 20  # of float64 probabilities at a time, for metrics that want all of a member's
+PROBABILITY_BYTES = 64 << 20  # of float64 probabilities at a time, for metrics that need all samples of a member
 
 
 class Tally(Protocol):
-    """The scores of a stack's members under way."""
+    """Accumulates what the scores of a stack's S members are computed from."""
 
     @property
     def members_at_once(self) -> int:
-        """How many members may be in work at a time: all samples of these before any of the next ones."""
+        """How many members may be evaluated at a time: all samples of these are added before any of the next ones."""
 
     def add(self, members: slice, rows: slice, logits: Tensor, labels: Tensor) -> None:
-        """Some members' logits [members, rows, classes] of some samples, and their labels [members, rows]."""
+        """Add the logits [members, rows, classes] of some members on some samples, and the labels [members, rows]."""
 
     def scores(self) -> Tensor:
-        """Of all members: float64 [S] on the CPU. A GPU is waited for."""
+        """The scores of all members, float64 [S] on the CPU; waits for a GPU."""
 
 
-def tally(metric: Metric, members: int, classes: int, labels: Tensor) -> Tally:
-    """What a metric needs, of members evaluated on samples with `labels` [n]."""
+def make_tally(metric: Metric, members: int, classes: int, labels: Tensor) -> Tally:
+    """The tally for a metric, of members that are evaluated on samples with `labels` [n]."""
     if metric is accuracy:
-        return Right(members, labels)
+        return AccuracyTally(members, labels)
     counted = from_counts(metric)
     if counted is not None:
-        return PerClass(counted, members, classes, labels)
-    return Gathered(metric, members, classes, labels)
+        return ClassCountTally(counted, members, classes, labels)
+    return ProbabilityTally(metric, members, classes, labels)
 
 
-class Right:
-    """Accuracy: how many predictions are right."""
+class AccuracyTally:
+    """For accuracy: counts the right predictions of each member."""
 
     def __init__(self, members: int, labels: Tensor) -> None:
         self.members_at_once = max(1, members)
@@ -55,8 +55,8 @@ class Right:
         return self._right.cpu().double() / self._samples
 
 
-class PerClass:
-    """Metrics of each class's counts: how often it is predicted, and how often rightly."""
+class ClassCountTally:
+    """For metrics of class counts: counts how often each class is predicted, and how often rightly, by each member."""
 
     def __init__(self, metric: Callable[[ClassCounts], float], members: int, classes: int, labels: Tensor) -> None:
         self.members_at_once = max(1, members)
@@ -78,18 +78,18 @@ class PerClass:
         return torch.tensor([self._metric(each) for each in counts], dtype=torch.float64)
 
 
-class Gathered:
-    """Any other metric: a function of all samples' probabilities, called for one member after another.
+class ProbabilityTally:
+    """For any other metric, a function of the probabilities of all samples: called for one member after another.
 
-    Logits are kept where they were computed, of as many members as `PROBABILITY_BYTES` has room for (at least one),
-    and moved to the CPU before those of the next members replace them; the last ones when the scores are asked for.
+    Logits are kept on the device, for as many members as `PROBABILITY_BYTES` has room for (at least one). They are
+    copied to the CPU and scored before those of the next members replace them; the last ones in `scores`.
     """
 
     def __init__(self, metric: Metric, members: int, classes: int, labels: Tensor) -> None:
-        each = torch.float64.itemsize * len(labels) * classes
-        self.members_at_once = max(1, min(members, PROBABILITY_BYTES // max(1, each)))
+        member_bytes = torch.float64.itemsize * len(labels) * classes
+        self.members_at_once = max(1, min(members, PROBABILITY_BYTES // max(1, member_bytes)))
         self._metric, self._members, self._labels = metric, members, labels
-        self._first, self._logits = 0, torch.empty(0)  # the first member that is kept; logits [kept, n, classes]
+        self._first, self._logits = 0, torch.empty(0)  # index of the first kept member; logits [kept, n, classes]
         self._scores: list[float] = []
 
     def add(self, members: slice, rows: slice, logits: Tensor, labels: Tensor) -> None:
@@ -106,9 +106,9 @@ class Gathered:
         return torch.tensor(self._scores, dtype=torch.float64)
 
     def _measure(self) -> None:
-        """The scores of the members whose logits are kept; these are then given up."""
+        """Compute the scores of the members whose logits are kept, and drop the logits."""
         labels = self._labels.cpu().numpy()
-        labels.setflags(write=False)  # the same for every member, and on a CPU the data set's own
+        labels.setflags(write=False)  # a user's metric must not change them: on a CPU they are the data set's own array
         for logits in self._logits.cpu():
             score = self._metric(labels, logits.double().softmax(1).numpy())
             self._scores.append(_finite(score, self._metric))

@@ -1,1 +1,1 @@
-"""What clients bring: by the score of a model trained alone, by another measure, or as given from outside."""
+"""The clients' contributions: the score of a model trained alone, another measure, or numbers given from outside."""

@@ -1,4 +1,4 @@
-"""What clients bring, as numbers, and where such numbers can come from beside a measurement. Loads no torch."""
+"""The clients' contributions as numbers, measured or read from a file. Loads no torch."""
 
 import csv
 import io
@@ -15,10 +15,10 @@ STANDALONE = "standalone"
 
 @dataclass(frozen=True)
 class Contributions:
-    """The score of each client's standalone model, on the validation set and on the test set; `diverged` clients
-    count as 0.
+    """The score of each client's standalone model, on the validation set and on the test set; the `diverged` clients'
+    scores are 0.
 
-    `deciding`: where something else than standing alone decides reputations, its values as measured or given.
+    `deciding`: where reputations follow from something else than standalone scores, its values as measured or given.
     """
 
     validation: tuple[float, ...]
@@ -26,18 +26,19 @@ class Contributions:
     diverged: tuple[str, ...] = ()
     deciding: tuple[float, ...] | None = None
 
-    def given(self, on: str) -> tuple[float, ...]:
-        """What a method gets as c: the scores `on` validation or test, or the deciding values put in [0, 1]."""
+    def for_method(self, on: str) -> tuple[float, ...]:
+        """The contributions c that a method gets: the scores `on` validation or test data, or the deciding values
+        scaled to [0, 1]."""
         if self.deciding is not None:
             return in_unit_range(self.deciding)
         return self.test if on == "test" else self.validation
 
 
 def in_unit_range(values: Sequence[float]) -> tuple[float, ...]:
-    """Values of either sign as methods can take them (some divide by their sum): max(0, v_i) / max_k v_k.
+    """max(0, v_i) / max_k v_k: values of either sign, scaled so that methods can use them (some divide by their sum).
 
-    Whoever harms counts like someone who brings nothing; ratios between the others stay; the best has 1. Where nobody
-    brings anything, all have 1.
+    A negative contribution counts as 0; ratios between the others stay; the best has 1. Where no value is positive, all
+    have 1.
 
     >>> in_unit_range([.25, -.5, .125])
     (1.0, 0.0, 0.5)

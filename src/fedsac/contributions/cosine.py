@@ -1,22 +1,24 @@
-"""CGSV's contribution (Xu et al., NeurIPS 2021): how far a client's updates point where everybody's do."""
+"""CGSV's contribution (Xu et al., NeurIPS 2021): the cosine similarity of a client's updates to the aggregated ones."""
 
 import torch
 
 from fedsac.compute.samples import Samples
-from fedsac.contributions.fedavg_rounds import fedavg
+from fedsac.contributions.fedavg_rounds import train_fedavg
 from fedsac.contributions.measurement import Measurement
 from fedsac.methods.shared.gradients import cosines
 
 
 def measure(run: Measurement, on: Samples) -> tuple[float, ...]:
-    """The mean over FedAvg's rounds of cos(D_i, D), D_i = trained - received and D = sum_i n_i D_i / n.
+    """The mean over rounds of FedAvg of cos(D_i, D), with D_i = trained - received and D = sum_i n_i D_i / n.
 
-    No samples are looked at; a round that a client did not come out of as numbers counts as 0 for it.
+    The samples `on` are not used. A round in which a client's training diverged counts as 0 for it.
     """
     total, count = torch.zeros(len(run.clients.names), dtype=torch.float64), 0
-    for (played,) in fedavg([run.clients], run):
+    for (fedavg_round,) in train_fedavg([run.clients], run):
         count += 1
-        # float64: the square of an update that is still a number must be one, too.
-        updates = played.trained.double() - played.before
-        total[list(played.clients)] += cosines(updates, played.samples / played.samples.sum() @ updates)
+        # float64, so that the squares of large but finite updates are finite, too.
+        updates = fedavg_round.trained.double() - fedavg_round.received
+        total[list(fedavg_round.clients)] += cosines(
+            updates, fedavg_round.samples / fedavg_round.samples.sum() @ updates
+        )
     return tuple((total / count).tolist())

@@ -1,4 +1,4 @@
-"""Leave-one-out: what the common model loses when a client stays away."""
+"""Leave-one-out: how much lower the score of the common model is without a client."""
 
 from dataclasses import replace
 
@@ -7,24 +7,23 @@ import torch
 from fedsac.clients.population import Clients
 from fedsac.compute import evaluation
 from fedsac.compute.samples import Samples
-from fedsac.contributions.fedavg_rounds import fedavg
+from fedsac.contributions.fedavg_rounds import train_fedavg
 from fedsac.contributions.measurement import Measurement
 
-MODELS_AT_ONCE = (
-    128  # models in one stack: all that ten clients need at once, and no more memory than that for a hundred
-)
+MODELS_AT_ONCE = 128  # trained in one stack: enough for ten clients, and no more memory than that for a hundred
 
 
 def measure(run: Measurement, on: Samples) -> tuple[float, ...]:
-    """score(N) - score(N without i), the scores of FedAvg's models after the same number of rounds."""
+    """score(N) - score(N without i) for each client i: scores `on` these samples of FedAvg's models after the same
+    number of rounds."""
     everyone = run.clients
     federations = [everyone, *(_without(everyone, i) for i in range(len(everyone.names)))]
     at_once = max(1, MODELS_AT_ONCE // len(everyone.names))
     scores: list[float] = []
     for start in range(0, len(federations), at_once):
-        for played in fedavg(federations[start : start + at_once], run):
-            last = played
-        models = torch.stack([each.after for each in last])
+        for rounds in train_fedavg(federations[start : start + at_once], run):
+            last = rounds
+        models = torch.stack([each.aggregated for each in last])
         scores += evaluation.evaluate(everyone.layout, models, None, on, metric=run.metric)[0].tolist()
     return tuple(scores[0] - without for without in scores[1:])
 

@@ -1,4 +1,4 @@
-"""What contributions are measured from, and the measure that a config names."""
+"""What contributions are measured from, and by the measure that a config names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from fedsac.errors import FedsacError
 @dataclass(frozen=True)
 class Measurement:
     """The clients of one run and what their contributions are measured with: common initial weights, `steps` of
-    standalone training, the samples that judge and the score that they judge by."""
+    standalone training, validation and test samples, and the metric."""
 
     clients: Clients
     initial: torch.Tensor
@@ -33,11 +33,11 @@ Measure = Callable[[Measurement, Samples], tuple[float, ...]]
 
 
 def decided(config: Config, run: Measurement, alone: Contributions) -> Contributions:
-    """The standalone contributions, completed by what decides in their place: numbers given in a file, or what the
-    measure that the config names finds on validation or test data.
+    """The standalone contributions `alone`, with the values that decide in their place, if any: numbers given in a
+    file, or those of the measure that the config names, on validation or test data.
 
-    The values decide reputations, and gamma is computed with them; BCF, alpha-BCF and gamma* compare rewards with the
-    standalone scores whatever decides, since their bounds are bounds on scores.
+    Reputations and gamma are computed from the deciding values. BCF, alpha-BCF and gamma* compare rewards with the
+    standalone scores in any case, since their bounds are bounds on scores.
     """
     names = run.clients.names
     if config.contributions is not None:
@@ -52,5 +52,5 @@ def decided(config: Config, run: Measurement, alone: Contributions) -> Contribut
 
 
 def is_measured(config: Config) -> bool:
-    """Does another measure than standing alone have to be taken?"""
+    """Is there a measure other than the standalone score to compute?"""
     return config.contributions is None and config.contribution != STANDALONE

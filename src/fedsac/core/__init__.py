@@ -1,1 +1,1 @@
-"""The paper on tensors: what a unit owns, allocation, aggregation, fairness, metrics."""
+"""The paper's equations on tensors: which parameters a neuron owns, allocation, aggregation, fairness, metrics."""

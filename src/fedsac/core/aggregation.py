@@ -1,4 +1,4 @@
-"""One model from many submodels: each parameter is averaged over those who held it (Eq. 8 and 9)."""
+"""One model from many submodels: each parameter is averaged over the clients that hold it (Eq. 8 and 9)."""
 
 import torch
 from torch import Tensor
@@ -7,10 +7,11 @@ from fedsac.core.units import Layout
 
 
 def aggregate(models: Tensor, held: Tensor, previous: Tensor) -> Tensor:
-    """The new global model [parameters], from trained models [k, parameters] and what each held (boolean, same shape).
+    """The new global model [parameters], from trained models [k, parameters] and the parameters `held` by each client
+    (boolean, same shape).
 
-    A parameter that nobody held keeps its `previous` value; client sizes do not weigh in; values outside `held` are
-    not looked at.
+    A parameter that no client holds keeps its `previous` value. Clients are not weighted by their number of samples.
+    Values outside `held` are ignored.
 
     >>> models = torch.tensor([[1., 2., 3.], [3., 9., 9.]])
     >>> held = torch.tensor([[True, True, False], [True, False, False]])
@@ -23,14 +24,17 @@ def aggregate(models: Tensor, held: Tensor, previous: Tensor) -> Tensor:
 
 
 def aggregate_submodels(layout: Layout, models: Tensor, neurons: Tensor, previous: Tensor) -> Tensor:
-    """`aggregate`, from the neurons [k, neurons] that each held: layer by layer and client by client, so that sums stay
-    in a CPU's cache. Five times faster there than through [k, parameters] of booleans; a GPU wants few operations."""
+    """`aggregate`, from masks of the neurons [k, neurons] that each client holds.
+
+    On a CPU, layer by layer and client by client, so that sums stay in its cache: five times faster than with a mask
+    [k, parameters]. On a GPU, as `aggregate`: there, few large operations are faster.
+    """
     if models.is_cuda:
         return aggregate(models, layout.held(neurons), previous)
     new = previous.clone()
     layers = zip(layout.views(models), layout.views(new), layout.ends(neurons), strict=True)
     for (weights, biases), (weight, bias), (inputs, outputs) in layers:
-        # How many hold a weight: those who hold the neurons at both of its ends.
+        # How many clients hold a weight: those that hold both its input and its output neuron.
         holders = inputs.to(weight.dtype).T @ outputs.to(weight.dtype)
         total, everywhere = torch.zeros_like(weight), bool(inputs.all())
         for own, i, o in zip(weights, inputs, outputs, strict=True):
@@ -40,15 +44,16 @@ def aggregate_submodels(layout: Layout, models: Tensor, neurons: Tensor, previou
     return new
 
 
-def damped(models: Tensor, held: Tensor, previous: Tensor, least: float) -> Tensor:
-    """Like `aggregate`, but an average of *updates*, divided by at least `least`: max(holders, least).
+def aggregate_damped(models: Tensor, held: Tensor, previous: Tensor, least_holders: float) -> Tensor:
+    """previous + (sum of the holders' updates) / max(holders, least_holders), [parameters]; shapes as in `aggregate`.
 
-    Under Eq. 9 a parameter that one client holds takes that client's whole local step, and where this client knows only
-    a few classes, the most important neurons are dragged its way every round. Here it moves by 1/least of it.
+    Under Eq. 9 a parameter that a single client holds takes that client's whole local update. The most important
+    neurons are held by one or few clients, and would be fitted to the few classes these have. Here such a parameter
+    moves by 1/least_holders of the update.
 
     >>> models, held = torch.tensor([[4., 4.], [8., 0.]]), torch.tensor([[True, True], [True, False]])
-    >>> damped(models, held, previous=torch.zeros(2), least=2.).tolist()
+    >>> aggregate_damped(models, held, previous=torch.zeros(2), least_holders=2.).tolist()
     [6.0, 2.0]
     """
-    steps = torch.where(held, models - previous, 0).sum(0)
-    return previous + steps / held.sum(0).clamp_min(max(1.0, least))
+    updates = torch.where(held, models - previous, 0).sum(0)
+    return previous + updates / held.sum(0).clamp_min(max(1.0, least_holders))

@@ -1,18 +1,19 @@
-"""Who gets which neurons: reputations from contributions, nested submodels from reputations."""
+"""Which neurons each client gets: reputations from contributions, nested submodels from reputations (Eq. 4 to 7)."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.errors import FedsacError
 
-TOLERANCE = 1e-3  # of 100: so that shares that add up to r_i but for rounding count as r_i
+TOLERANCE_PERCENT = 1e-3  # shares that add up to r_i up to rounding count as r_i
 
 
 def shares(values: Tensor) -> Tensor:
-    """Importance as percentages (Eq. 4), negative values counted as 0; equal shares when nothing is positive.
+    """Importance as percentages (Eq. 4), float64 [neurons]; negative values count as 0; equal shares when no value is
+    positive.
 
     >>> shares(torch.tensor([.02, .1, .05, -.01, .04], dtype=torch.float64)).round(decimals=4).tolist()
     [9.5238, 47.619, 23.8095, 0.0, 19.0476]
@@ -23,7 +24,7 @@ def shares(values: Tensor) -> Tensor:
 
 
 def reputation(contributions: Sequence[float] | Tensor, beta: float) -> Tensor:
-    """r_i = 100 exp(beta c_i) / max_k exp(beta c_k) (Eq. 5 and 6), written so that it cannot overflow. float64 [N].
+    """r_i = 100 exp(beta c_i) / max_k exp(beta c_k) (Eq. 5 and 6), float64 [N]; computed so that it cannot overflow.
 
     >>> reputation([.3, .4, .5], beta=5).round(decimals=6).tolist()
     [36.787944, 60.653066, 100.0]
@@ -33,34 +34,36 @@ def reputation(contributions: Sequence[float] | Tensor, beta: float) -> Tensor:
 
 
 def allocate(importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor:
-    """The neurons of each client (Eq. 7), boolean [N, neurons].
+    """The neurons that each client holds (Eq. 7), boolean [N, neurons], from importance [neurons] and reputations [N].
 
-    Neurons stand from the least to the most important (ties by index); a client holds the longest prefix whose shares
-    of importance add up to at most its reputation, and at least one neuron; the best reputation holds everything.
-    Prefixes are nested: pooling their submodels, clients gain nothing that the best of them did not have.
+    Neurons are sorted from the least to the most important (ties by index). A client holds the longest prefix of this
+    order whose shares of importance add up to at most its reputation, and at least one neuron; the clients with the
+    highest reputation hold all neurons. The submodels are nested, so clients that pool theirs gain nothing that the
+    best of them did not have.
 
     >>> mask = allocate(torch.tensor([.02, .1, .05, -.01, .04]), [36.79, 100.])
     >>> [row.nonzero().squeeze(1).tolist() for row in mask]
     [[0, 3, 4], [0, 1, 2, 3, 4]]
     """
-    check(importance)
-    return prefixes(importance, reputation)
+    check_finite(importance)
+    return allocate_unchecked(importance, reputation)
 
 
-def check(importance: Tensor) -> None:
-    """Raise where importance is not a number."""
+def check_finite(importance: Tensor) -> None:
+    """Raise where importance is NaN or infinite."""
     if not importance.isfinite().all():
         raise FedsacError("importance is not a number: the model's loss on validation data overflows; lower --lr")
 
 
-def prefixes(importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor:
-    """`allocate` without a look at the numbers, for which a GPU would have to be waited for: see `check`."""
+def allocate_unchecked(importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor:
+    """`allocate` without `check_finite`, which would wait for a GPU to finish its queued work."""
     importance = importance.double()
     r = torch.as_tensor(reputation, dtype=torch.float64)
-    best = moved(r == r.max(), importance.device)
+    best = to_device(r == r.max(), importance.device)
     order = importance.argsort(stable=True)
-    earned = shares(importance)[order].cumsum(0)
-    length = torch.searchsorted(earned, moved(r + TOLERANCE, importance.device), right=True).clamp_min(1)
+    cumulative = shares(importance)[order].cumsum(0)
+    limit = to_device(r + TOLERANCE_PERCENT, importance.device)
+    length = torch.searchsorted(cumulative, limit, right=True).clamp_min(1)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order), device=order.device)
     return best.unsqueeze(1) | (rank < length.unsqueeze(1))

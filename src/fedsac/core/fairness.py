@@ -1,7 +1,8 @@
-"""Was everyone paid what they earned? Pearson's gamma, bounded collaborative fairness, what BCF permits at most, and
-what collaborating gained.
+"""Measures of collaborative fairness: gamma (Pearson's correlation), bounded collaborative fairness (BCF), the highest
+gamma that BCF permits, and what clients gain by collaborating.
 
-Contributions `c` and rewards `theta` are scores of one metric (accuracies, say), one per client, in the same order.
+Contributions `c` and rewards `theta` are scores by the same metric (for instance accuracies), one per client, in the
+same order.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ Values = Sequence[float] | np.ndarray
 
 
 def gamma(contributions: Values, rewards: Values) -> float | None:
-    """100 * Pearson(c, theta) (Definition 1); `None` where either has no spread and there is no such number.
+    """100 * Pearson(c, theta) (Definition 1); `None` where either is constant and the correlation is undefined.
 
     >>> round(gamma([1, 9, 11], [99, 99.2, 99.3]), 6)
     98.974332
@@ -30,7 +31,7 @@ def gamma(contributions: Values, rewards: Values) -> float | None:
 
 
 def spearman(contributions: Values, rewards: Values) -> float | None:
-    """100 * Spearman(c, theta): Pearson's correlation of the ranks, ties averaged. `None` where either has no spread.
+    """100 * Spearman(c, theta): Pearson's correlation of the ranks, ties averaged. `None` where either is constant.
 
     Ranks 1, 2, 3 and 1, 3, 2; Spearman is 1 - 6 * (0 + 1 + 1) / (3 * (9 - 1)):
 
@@ -55,7 +56,7 @@ def collaboration_gain(contributions: Values, rewards: Values) -> np.ndarray:
 
 
 def mcg(contributions: Values, rewards: Values) -> float:
-    """Mean collaboration gain (Tastan et al., CYCle, 2025): unlike gamma, it sees whether collaborating pays at all.
+    """Mean collaboration gain (Tastan et al., CYCle, 2025): unlike gamma, it shows whether collaborating pays at all.
 
     Gains .25, .5 and 0:
 
@@ -77,9 +78,10 @@ def cgs(contributions: Values, rewards: Values) -> float:
 
 
 def bcf(contributions: Values, rewards: Values) -> np.ndarray:
-    """Who is inside bounded collaborative fairness, c_i < theta_i < (c_i + max theta) / 2 (Definition 1): bool [N].
+    """Which clients are inside bounded collaborative fairness, c_i < theta_i < (c_i + max theta) / 2 (Definition 1):
+    bool [N].
 
-    The upper bound cannot hold for whoever gets the best reward; they are exempt from that side.
+    The upper bound cannot hold for a client with the best reward; such clients are exempt from it.
 
     >>> bcf([.3, .4, .5], [.4, .55, .6]).tolist()
     [True, False, True]
@@ -90,7 +92,8 @@ def bcf(contributions: Values, rewards: Values) -> np.ndarray:
 
 
 def alpha_bcf(contributions: Values, rewards: Values, alpha: float = 0.5) -> np.ndarray:
-    """Who is inside FedRAC's alpha-BCF, c_i < theta_i <= ((1 - alpha) c_i / max c + alpha) max theta: bool [N].
+    """Which clients are inside FedRAC's alpha-BCF, c_i < theta_i <= ((1 - alpha) c_i / max c + alpha) max theta: bool
+    [N].
 
     >>> alpha_bcf([.3, .4, .5], [.4, .55, .6]).tolist()
     [True, False, True]
@@ -115,10 +118,11 @@ def gamma_limit(contributions: Values, best_reward: float) -> float | None:
     top = c == c.max()
     low, high = np.where(top, best_reward, c), np.where(top, best_reward, (c + best_reward) / 2)
 
-    # Pearson's best rewards in a box are a + b c, clipped to it, with mean(theta) = a + b mean(c): the KKT conditions
-    # of min |theta - mean|^2 - 2 s c.theta, whose solutions over s trace the candidates. For each b, that a is the root
-    # of a decreasing function, linear between the places where somebody meets a bound; over b, gamma has one peak,
-    # found on a grid that closes in on it.
+    # BCF bounds each reward, low_i <= theta_i <= high_i. The rewards with the highest correlation inside these bounds
+    # are a + b c, clipped to them, with mean(theta) = a + b mean(c): the KKT conditions of
+    # min |theta - mean|^2 - 2 s c.theta, whose solutions over s are the candidates. For each b, this a is the root of a
+    # decreasing function, piecewise linear with a kink wherever a client reaches a bound; over b, gamma has one peak,
+    # which successively finer grids locate.
     def gammas(b: np.ndarray) -> np.ndarray:
         bounds = np.sort(np.concatenate([low - b[:, None] * c, high - b[:, None] * c], 1), 1)
 
@@ -152,7 +156,7 @@ def gamma_limit(contributions: Values, best_reward: float) -> float | None:
 
 @dataclass(frozen=True)
 class Fairness:
-    """What is reported of one round; `None` where a number does not exist."""
+    """The fairness measures of one round, None where one is undefined. `bcf` and `alpha_bcf` are shares of clients."""
 
     gamma: float | None
     gamma_limit: float | None

@@ -1,9 +1,9 @@
-"""How good a classifier is, as one number: what contributions, rewards and calibration can be measured by.
+"""Metrics of classifiers: the scores by which contributions, rewards and calibration can be measured.
 
 A metric is a plain function of labels [n] (integers) and predicted probabilities [n, classes] (float64) and returns a
 score: a finite number, higher is better, at most 1. The predicted class is the most probable one, the first of them
-where several are. A sample whose probabilities contain NaN, as those of a diverged model do, is predicted wrongly: it
-has no predicted class, and AUC counts every pair it belongs to as ordered wrongly.
+where several tie. A sample whose probabilities contain NaN, as those of a diverged model do, counts as wrong: it has no
+predicted class, and AUC counts every pair that it belongs to as wrongly ordered.
 """
 
 from collections.abc import Callable
@@ -63,27 +63,27 @@ def auc(labels: np.ndarray, probabilities: np.ndarray) -> float:
 
     Of two classes, class 1 is the positive one. Of more, each class in turn is positive and all others negative
     (one-vs-rest), and the mean is taken over the classes that have both positive and negative samples. With no such
-    class (a single class in the labels) the order says nothing, and the score is that of chance, 0.5.
+    class (only one class occurs in the labels) the score is 0.5, that of a random order.
 
     Of the four pairs three are ordered rightly and one is a tie:
 
     >>> auc(np.array([0, 0, 1, 1]), np.array([[.9, .1], [.6, .4], [.6, .4], [.2, .8]]))
     0.875
     """
-    numbers = ~np.isnan(probabilities).any(1)
+    defined = ~np.isnan(probabilities).any(1)
     classes = probabilities.shape[1]
     areas = []
     for k in (1,) if classes == 2 else range(classes):
         positive = labels == k
         pairs = int(positive.sum()) * int((~positive).sum())
         if pairs:
-            ranks = average_ranks(probabilities[numbers, k])[positive[numbers]]
+            ranks = average_ranks(probabilities[defined, k])[positive[defined]]
             areas.append((float(ranks.sum()) - len(ranks) * (len(ranks) + 1) / 2) / pairs)
     return float(np.mean(areas)) if areas else 0.5
 
 
 def name_of(metric: Metric) -> str:
-    """What a metric is called: the function's own name, or that of its class.
+    """A metric's name: that of the function, or of its class where it is a callable object.
 
     >>> name_of(macro_f1)
     'macro_f1'
@@ -110,8 +110,8 @@ class ClassCounts:
 
 
 def from_counts(metric: Metric) -> Callable[[ClassCounts], float] | None:
-    """The same metric as a function of counts, where these are enough to compute it: they can be added up chunk by
-    chunk, without keeping probabilities."""
+    """The metric as a function of class counts, which can be summed over chunks of samples without keeping their
+    probabilities; None where counts are not enough to compute it."""
     countable = ((balanced_accuracy, _mean_recall), (macro_f1, _mean_f1))
     return next((counted for one, counted in countable if one is metric), None)
 
@@ -137,5 +137,5 @@ def _counts(labels: np.ndarray, probabilities: np.ndarray) -> ClassCounts:
 
 
 def _predicted(probabilities: np.ndarray) -> np.ndarray:
-    """The most probable class of each sample [n], the first where several are; -1 where there are NaNs."""
+    """The most probable class of each sample [n], the first where several tie; -1 where there are NaNs."""
     return np.where(np.isnan(probabilities).any(1), -1, probabilities.argmax(1))

@@ -1,4 +1,4 @@
-"""Ranks with ties averaged: behind the area under the ROC curve and Spearman's correlation."""
+"""Ranks with ties averaged, for the area under the ROC curve and Spearman's correlation."""
 
 import numpy as np
 

@@ -1,8 +1,9 @@
-"""Which parameters a neuron owns: the one table behind masking, extracting, merging and counting bytes.
+"""Which parameters belong to a neuron: what masking, extracting and merging submodels and counting bytes rely on.
 
-All parameters of a network are one flat vector. `Layout` says where in it each weight and bias lies, and which entries
-a set of hidden neurons holds: a weight is held when the neurons at both of its ends are, a bias when its neuron is;
-inputs and outputs are always held. A submodel is then `params[held]`, and merging it back is `params[held] = small`.
+All parameters of a network are one flat vector. `Layout` says where in it each weight and bias is stored, and which
+parameters a client holds that holds a set of hidden neurons: a weight is held when both its input and its output neuron
+are, a bias when its neuron is; the network's inputs and outputs are always held. A submodel is then `params[held]`, and
+merging it back is `params[held] = small`.
 """
 
 from collections.abc import Iterator
@@ -18,8 +19,8 @@ from torch import Tensor
 class Layout:
     """Shape of a multilayer perceptron: `sizes` = (features, hidden, ..., classes).
 
-    Weights lie in the vector as [in, out], the transpose of torch's: the gradient step `W += x.T @ delta` then writes
-    whole rows, which is 1.8 times faster on a CPU at 3072 features.
+    Weights are stored in the vector as [in, out], the transpose of torch's: the gradient step `W += x.T @ delta` then
+    writes whole rows, which is 1.8 times faster on a CPU at 3072 features.
 
     >>> Layout((3072, 200, 200, 10)).parameters
     656810
@@ -29,21 +30,22 @@ class Layout:
 
     @cached_property
     def parameters(self) -> int:
+        """Number of parameters."""
         return sum(fan_in * fan_out + fan_out for fan_in, fan_out in pairwise(self.sizes))
 
     @property
     def hidden(self) -> tuple[int, ...]:
-        """Neurons of each hidden layer."""
+        """Number of neurons of each hidden layer."""
         return self.sizes[1:-1]
 
     @cached_property
     def tensor_sizes(self) -> tuple[int, ...]:
-        """Entries of each weight and each bias, in the order in which they lie in the vector."""
+        """Number of entries of each weight and each bias, in the order of the parameter vector."""
         return tuple(n for i, o in pairwise(self.sizes) for n in (i * o, o))
 
     @property
     def neurons(self) -> int:
-        """Hidden neurons: the ones that can be earned."""
+        """Number of hidden neurons, all layers together: the ones that are allocated."""
         return sum(self.sizes[1:-1])
 
     def views(self, params: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -56,11 +58,12 @@ class Layout:
         return views
 
     def by_layer(self, neurons: Tensor) -> tuple[Tensor, ...]:
-        """Cut a tensor [..., neurons] into one per hidden layer."""
+        """Split a tensor [..., neurons] into one per hidden layer, [..., neurons of the layer]."""
         return neurons.split(self.sizes[1:-1], dim=-1)
 
     def ends(self, neurons: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each layer of weights, which of its inputs and of its outputs a neuron mask [..., neurons] holds."""
+        """For each layer of weights, which of its inputs [..., in] and of its outputs [..., out] are held, from a mask
+        [..., neurons] of the neurons that are."""
 
         def all_of(size: int) -> Tensor:
             return neurons.new_ones((*neurons.shape[:-1], size))
@@ -68,7 +71,7 @@ class Layout:
         return pairwise([all_of(self.sizes[0]), *self.by_layer(neurons), all_of(self.sizes[-1])])
 
     def held(self, neurons: Tensor) -> Tensor:
-        """Which parameters [..., parameters] a boolean neuron mask [..., neurons] holds."""
+        """Which parameters [..., parameters] a client holds that holds the neurons of a boolean mask [..., neurons]."""
         held = torch.empty((*neurons.shape[:-1], self.parameters), dtype=torch.bool, device=neurons.device)
         for (weight, bias), (inputs, outputs) in zip(self.views(held), self.ends(neurons), strict=True):
             torch.logical_and(inputs.unsqueeze(-1), outputs.unsqueeze(-2), out=weight)
@@ -76,10 +79,10 @@ class Layout:
         return held
 
     def submodels(self, neurons: Tensor) -> list["Layout"]:
-        """The layouts of the submodels that hold `neurons` [N, neurons], one mask each."""
+        """The layouts of the N submodels with these neurons: boolean masks [N, neurons]."""
         widths = torch.stack([layer.sum(-1) for layer in self.by_layer(neurons)], -1).tolist()
         return [Layout((self.sizes[0], *hidden, self.sizes[-1])) for hidden in widths]
 
     def smaller(self, neurons: Tensor) -> "Layout":
-        """The layout of the submodel that holds `neurons`, one mask [neurons]."""
+        """The layout of the submodel with these neurons: a boolean mask [neurons]."""
         return self.submodels(neurons.unsqueeze(0))[0]

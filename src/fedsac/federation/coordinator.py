@@ -21,7 +21,7 @@ from fedsac.runs.folder import Folder
 from fedsac.runs.loop import play
 from fedsac.runs.places import is_run
 from fedsac.runs.running import ENGINE, Running
-from fedsac.runs.setup import Prepared, placed
+from fedsac.runs.setup import Prepared, prepare_split
 from fedsac.runs.watcher import RunInfo, Watcher
 
 
@@ -127,4 +127,4 @@ def prepared(federation: Federation) -> Prepared:
     config = federation.config
     if federation.model:
         config = config.replace(network=federation.model)
-    return placed(config, coordinator_split(federation))
+    return prepare_split(config, coordinator_split(federation))

@@ -116,7 +116,7 @@ class SiteEngine:
             if given.local_losses:
                 expected[name][LOCAL_LOSS] = ((1,), "float64")
             if given.batch_losses:
-                batches = -(-self._s.members[name].samples // evaluation.LOSS_BATCH)
+                batches = -(-self._s.members[name].samples // evaluation.LOSS_BATCH_SAMPLES)
                 expected[name][BATCH_LOSSES] = ((batches,), "float64")
         return self._s.requests.ask(orders, expected, sent)
 

@@ -33,7 +33,7 @@ from fedsac.federation.wire import BATCH_LOSSES, LOCAL_LOSS, Order, arrays_of, d
 from fedsac.methods.base import Assignment
 from fedsac.models.files import ModelFile
 from fedsac.models.network import Network
-from fedsac.runs.setup import Prepared, placed
+from fedsac.runs.setup import Prepared, prepare_split
 
 DECLINED = "declined"  # a fact of a reply: why the site does not do what it was asked
 
@@ -164,7 +164,7 @@ class Site:
         dealt = Split(
             data, "silos", (own.name,), (rows,), rows[:0], data.x[:0], data.y[:0], agreed.mean, agreed.deviation
         )
-        return placed(Config(data=own.name, scene="silos", device=own.device, **agreed.settings), dealt)
+        return prepare_split(Config(data=own.name, scene="silos", device=own.device, **agreed.settings), dealt)
 
     def _clients(self, layout: Layout) -> Clients:
         """This site as the only client of a run, with a model of this shape."""

@@ -1,7 +1,7 @@
 """The methods, one file each; `make` gives the one that a config names.
 
-What there is by name stands in `fedsac.doors`; a method of your own needs no entry there: `--method module:Class` finds
-it (see docs/adding-a-method.md).
+The built-in ones are listed by name in `fedsac.doors`; a method of your own needs no entry there: name it as
+`--method module:Class` (see docs/adding-a-method.md).
 """
 
 import math
@@ -16,19 +16,19 @@ from fedsac.methods.base import Method
 
 def make(config: Config) -> Method:
     """The method that a config names, with its options."""
-    maker = found(config.method)
-    allowed = {option.name: option for option in fields(maker)}  # type: ignore[arg-type]
-    given = dict(maker.defaults(config))
+    cls = method_class(config.method)
+    allowed = {option.name: option for option in fields(cls)}  # type: ignore[arg-type]
+    given = dict(cls.defaults(config))
     for name, value in config.options.items():
         if name not in allowed:
             there = ", ".join(allowed) or "none"
             raise FedsacError(f"method {config.method} has no option {name!r}; it has {there}")
         given[name] = _converted(name, value, allowed[name])
-    return maker(**given)
+    return cls(**given)
 
 
-def found(name: str) -> type[Method]:
-    """The class that is named, looked at: is it a method?"""
+def method_class(name: str) -> type[Method]:
+    """The class of the method with this name; an error where it is not a complete method."""
     kind: object = METHODS.resolve(name)
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         renamed = "; its function rewards is called assign now" if hasattr(kind, "rewards") else ""

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from fedsac.methods.base import State, Task, Updates
 from fedsac.methods.fedsac import FedSAC
-from fedsac.methods.shared.gradients import sample_shares, weighted
+from fedsac.methods.shared.gradients import sample_shares, weighted_sum
 
 
 @dataclass(frozen=True)
 class NoAllocation(FedSAC):
-    def measure(self, task: Task, model: Tensor, over: int) -> Tensor:
-        # One order for the whole run: equal values that differ only in who comes first.
+    def measure_importance(self, task: Task, model: Tensor, rounds_done: int) -> Tensor:
+        # Equal importance, but for tiny differences that fix one random order for the whole run.
         order = task.stream("neuron order").permutation(task.layout.neurons)
         values = 1 + 1e-9 * torch.from_numpy(order).double()
         return values.to(model.device)
@@ -26,6 +26,6 @@ class NoAllocation(FedSAC):
 
 @dataclass(frozen=True)
 class NoAggregation(FedSAC):
-    def merge(self, task: Task, state: State, updates: Updates) -> Tensor:
-        held = torch.where(task.layout.held(updates.neurons), updates.params, 0)
-        return weighted(sample_shares(task, updates.clients), held)
+    def aggregate(self, task: Task, state: State, updates: Updates) -> Tensor:
+        masked = torch.where(task.layout.held(updates.neurons), updates.params, 0)
+        return weighted_sum(sample_shares(task, updates.clients), masked)

@@ -17,18 +17,18 @@ import torch
 from torch import Tensor
 
 from fedsac.config import Config
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.gradients import (
     check_reward_by,
     contribution_shares,
-    differences,
+    local_updates,
     published_length,
     rescaled,
     sample_shares,
-    weighted,
+    weighted_sum,
 )
-from fedsac.methods.shared.largest import keep
+from fedsac.methods.shared.largest import largest_entries
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,19 @@ class CFFL(Method):
             r[who] = 0.5 * r[who] + 0.5 * fresh if self.memory else fresh
         r = r / r.sum()
 
-        learned = differences(updates, models)
+        learned = local_updates(updates, models)
         g = rescaled(learned, self.length)
-        total = weighted(sample_shares(task, updates.clients), g)
-        new = models + keep(task.layout, total, sizes * r / r.max())
-        new[who] += learned - moved(sizes[who].to(g.dtype), g.device).unsqueeze(1) * g
+        total = weighted_sum(sample_shares(task, updates.clients), g)
+        new = models + largest_entries(task.layout, total, sizes * r / r.max())
+        new[who] += learned - to_device(sizes[who].to(g.dtype), g.device).unsqueeze(1) * g
         if self.reward_by == "own":
             low = (r < 1 / 3 / len(r)).to(models.device)
             new = torch.where(low.unsqueeze(1), models, new)
         return {"models": new, "r": r}
 
     def credit(self, share: Tensor) -> Tensor:
-        """(sinh(5 share) + share) / 2, or sinh alone with memory; divided by the sum.
+        """The reputations r [N]: (sinh(sharpness share_i) + share_i) / 2, or only the sinh with `memory`; divided by
+        their sum.
 
         >>> CFFL().credit(torch.tensor([.3, .4, .5], dtype=torch.float64) / 1.2).round(decimals=6).tolist()
         [0.203327, 0.316877, 0.479795]

@@ -20,14 +20,14 @@ from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.gradients import (
     check_reward_by,
     cosines,
-    differences,
     first_reputations,
+    local_updates,
     published_length,
     rescaled,
     sample_shares,
-    weighted,
+    weighted_sum,
 )
-from fedsac.methods.shared.largest import keep
+from fedsac.methods.shared.largest import largest_entries
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,19 @@ class CGSV(Method):
         if not updates.clients:
             return state
         who, r = updates.who, state["r"].clone()
-        g = rescaled(differences(updates, state["models"]), self.length)
-        # By data also in a later round, where nobody who answered has a reputation yet.
+        g = rescaled(local_updates(updates, state["models"]), self.length)
+        # By number of samples also in a later round, where no client that answered has a reputation yet.
         weights = r[who] if updates.round and r[who].sum() > 0 else sample_shares(task, updates.clients)
-        total = weighted(weights / weights.sum(), g)
+        total = weighted_sum(weights / weights.sum(), g)
         if self.reward_by == "own":
             r[who] = 0.95 * r[who] + 0.05 * cosines(g, total)
             r = r.clamp_min(1e-3)
             r = r / r.sum()
-        return {"models": state["models"] + keep(task.layout, total, quota(r, self.beta)), "r": r}
+        return {"models": state["models"] + largest_entries(task.layout, total, quota(r, self.beta)), "r": r}
 
 
 def quota(r: torch.Tensor, beta: float) -> torch.Tensor:
-    """tanh(beta r) / max, [N].
+    """tanh(beta r_i) / max_k tanh(beta r_k), [N]: the share of the update's entries that each client gets.
 
     >>> quota(torch.tensor([.1, .2, .3, .4], dtype=torch.float64), 2.).round(decimals=6).tolist()
     [0.297236, 0.572181, 0.808765, 1.0]

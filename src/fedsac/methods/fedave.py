@@ -7,7 +7,7 @@
     g     = sum_i (n_i/n) g_i,  g_i = Gamma D_i / |D_i|
     theta_i <- theta_i + the largest q_i of g; nobody is rewarded in the first round
 
-With `reward_by = "contribution"`, rep = c / sum c and K = 1. The losses per batch are the client's word.
+With `reward_by = "contribution"`, rep = c / sum c and K = 1. Clients report the losses per batch; nobody checks them.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.cgsv import quota
 from fedsac.methods.shared.gradients import (
     check_reward_by,
-    differences,
     first_reputations,
+    local_updates,
     published_length,
     rescaled,
     sample_shares,
-    weighted,
+    weighted_sum,
 )
-from fedsac.methods.shared.largest import keep
+from fedsac.methods.shared.largest import largest_entries
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class FedAVE(Method):
             on_v = task.batch_losses(updates.params)
             pairs = zip(updates.batch_losses, on_v, strict=True)
             likeness = torch.tensor([1 / divergence(own, v) for own, v in pairs], dtype=torch.float64)
-            # Dividing by the sum before, as the authors do, changes nothing; those who are silent keep theirs.
+            # Dividing by the sum before, as the authors do, changes nothing; clients that did not answer keep theirs.
             k[who] = likeness / likeness.max()
             accuracy = task.evaluate(updates.params, None).cpu()
             rep[who] = (0.95 * rep[who] + 0.05 * accuracy * k[who] ** 2).clamp_min(1e-3)
@@ -71,13 +71,13 @@ class FedAVE(Method):
         new = {"models": state["models"], "rep": rep, "k": k}
         if updates.round == 0:
             return new
-        g = rescaled(differences(updates, state["models"]), self.length)
-        total = weighted(sample_shares(task, updates.clients), g)
-        return new | {"models": state["models"] + keep(task.layout, total, quota(rep, self.beta) * k)}
+        g = rescaled(local_updates(updates, state["models"]), self.length)
+        total = weighted_sum(sample_shares(task, updates.clients), g)
+        return new | {"models": state["models"] + largest_entries(task.layout, total, quota(rep, self.beta) * k)}
 
 
 def divergence(own: Tensor, v: Tensor) -> float:
-    """KL(own || v) of two lists of losses, cut to equal length and divided by their sums; never quite 0."""
+    """KL(own || v) of two lists of losses, cut to equal length and divided by their sums; at least 1e-12."""
     n = min(len(own), len(v))
     p, q = (losses[:n].double().clamp_min(1e-12) for losses in (own, v))
     p, q = p / p.sum(), q / q.sum()

@@ -2,14 +2,14 @@
 
     theta = sum_i n_i theta_i / sum_i n_i, over those who answered
 
-As all rewards are equal, gamma would not exist; like CFFL, CGSV and FedSAC, the reward reported for a client is a copy
-that it trained one epoch more on its own data. Training itself goes on from the common model.
+As all rewards are equal, gamma would be undefined. So, as in CFFL, CGSV and FedSAC, a client's reported reward is that
+of a copy trained one epoch more on its own data. Training itself goes on from the common model.
 """
 
 from dataclasses import dataclass
 
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
-from fedsac.methods.shared.gradients import sample_shares, weighted
+from fedsac.methods.shared.gradients import sample_shares, weighted_sum
 
 
 @dataclass(frozen=True)
@@ -23,4 +23,4 @@ class FedAvg(Method):
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:
             return state
-        return {"model": weighted(sample_shares(task, updates.clients), updates.params)}
+        return {"model": weighted_sum(sample_shares(task, updates.clients), updates.params)}

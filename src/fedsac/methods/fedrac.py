@@ -6,8 +6,8 @@
     theta_i = the longest prefix (in steps of 8 neurons) with an accuracy on V of at most target_i; the best gets all
     theta   = mean over holders, parameter by parameter
 
-How prefixes are measured between two steps, and what happens when no prefix qualifies (then the shortest is given), is
-our reading.
+The paper does not say how prefixes between two steps are measured, nor what happens when none qualifies: here, only
+every `step`-th length is measured, and the shortest is given.
 """
 
 from dataclasses import dataclass

@@ -5,14 +5,15 @@
     theta_i = the neurons, from the least important on, whose importance adds up to r_i        (Eq. 7)
     theta   = sum_i theta_i / sum_i mask_i, parameter by parameter                             (Eq. 8, 9)
 
-Importance is measured on the new model after aggregation, every `importance_every` rounds and after the last one: that
-order cuts both the rewards and the next round's submodels. No code of the authors' is public.
+Importance is measured on the new model after aggregation, every `importance_every` rounds and after the last one: the
+same order of neurons determines the rewards of a round and the submodels of the next one. The authors' code is not
+public.
 
 Three options go beyond the paper, each to be studied alone (docs/fedsac-plus.md): `damping` f divides updates by
 max(holders, f N) instead of holders; `server_steps` SGD steps of the server on one part of V; `calibrated` submodels,
-cut to target accuracies inside BCF (on the other part of V) instead of by Eq. 5 to 7. Two make importance cheaper for
-large models (docs/results/speed.md): `first_order` estimates it, `importance_samples` measures it on so many samples of
-V, drawn anew every round.
+chosen to reach target accuracies inside BCF (on the other part of V) instead of by Eq. 5 to 7. Two make importance
+cheaper for large models (docs/results/speed.md): `first_order` approximates it, `importance_samples` measures it on so
+many samples of V, drawn anew every round.
 """
 
 from dataclasses import dataclass
@@ -23,11 +24,11 @@ import torch
 from torch import Tensor
 
 from fedsac.config import Config
-from fedsac.core.aggregation import aggregate_submodels, damped
-from fedsac.core.allocation import check, prefixes, reputation
+from fedsac.core.aggregation import aggregate_damped, aggregate_submodels
+from fedsac.core.allocation import allocate_unchecked, check_finite, reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
-from fedsac.methods.shared.calibration import Parts, calibrated
+from fedsac.methods.shared.calibration import ValidationParts, calibrated_neurons
 
 
 @dataclass(frozen=True)
@@ -61,51 +62,57 @@ class FedSAC(Method):
 
     @classmethod
     def defaults(cls, config: Config) -> dict[str, Any]:
-        # These two are settings of a run, since the paper's tables vary them; every other option is the method's own.
+        # These two are settings in the config, since the paper's tables vary them; the others are only options.
         return {"beta": config.beta, "importance_every": config.importance_every}
 
     def start(self, task: Task) -> State:
-        return self.allocated(task, task.initial, 0)
+        return self.allocated_state(task, task.initial, 0)
 
     def assign(self, task: Task, state: State) -> Assignment:
-        check(state["importance"])  # here and not while it learns: a GPU is waited for when all runs have learned
+        # Checked here and not in `learn`: it waits for the GPU, and here all runs' work has been queued.
+        check_finite(state["importance"])
         r = reputation(task.contributions, self.beta)
         return Assignment(state["model"].unsqueeze(0), state["neurons"], tuple(r.tolist()))
 
     def importance(self, state: State) -> Tensor | None:
-        found: Tensor = state["importance"]
-        return found
+        importance: Tensor = state["importance"]
+        return importance
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:
             return state
-        model = self.merge(task, state, updates)
+        model = self.aggregate(task, state, updates)
         if self.server_steps:
-            own = task.part(Parts.of(task, self.server_share).steps)
+            own = task.part(ValidationParts.draw(task, self.server_share).server_rows)
             model = task.steps(model, own, self.server_steps, updates.round)
-        over = updates.round + 1
-        due = over % self.importance_every == 0 or over == task.rounds
-        return self.allocated(task, model, over) if due else state | {"model": model}
+        rounds_done = updates.round + 1
+        importance_due = rounds_done % self.importance_every == 0 or rounds_done == task.rounds
+        return self.allocated_state(task, model, rounds_done) if importance_due else state | {"model": model}
 
-    def allocated(self, task: Task, model: Tensor, over: int) -> State:
-        """The state with this model after so many rounds: its neurons' importance, and who holds which of them."""
-        importance = self.measure(task, model, over)
+    def allocated_state(self, task: Task, model: Tensor, rounds_done: int) -> State:
+        """The state with this model [parameters] after so many rounds: the importance of its neurons, and the neurons
+        that each client holds."""
+        importance = self.measure_importance(task, model, rounds_done)
         if self.calibrated:
-            rows = Parts.of(task, self.server_share if self.server_steps else 0).calibration
-            neurons = calibrated(task, model, importance, rows, room=self.room, smooth=self.smooth, ties=self.ties)
+            rows = ValidationParts.draw(task, self.server_share if self.server_steps else 0).calibration_rows
+            neurons = calibrated_neurons(
+                task, model, importance, rows, room=self.room, smooth=self.smooth, ties=self.ties
+            )
         else:
-            neurons = prefixes(importance, reputation(task.contributions, self.beta))
+            neurons = allocate_unchecked(importance, reputation(task.contributions, self.beta))
         return {"model": model, "importance": importance, "neurons": neurons}
 
-    def measure(self, task: Task, model: Tensor, over: int) -> Tensor:
+    def measure_importance(self, task: Task, model: Tensor, rounds_done: int) -> Tensor:
+        """Importance [neurons] of a model [parameters] on V (Eq. 3), or on `importance_samples` of its samples."""
         rows, samples = None, len(task.validation.y)
         if 0 < self.importance_samples < samples:
-            drawn = task.stream("importance samples", over).permutation(samples)[: self.importance_samples]
+            drawn = task.stream("importance samples", rounds_done).permutation(samples)[: self.importance_samples]
             rows = torch.from_numpy(np.sort(drawn)).to(model.device)
         return task.importance(model, rows, exact=not self.first_order)
 
-    def merge(self, task: Task, state: State, updates: Updates) -> Tensor:
+    def aggregate(self, task: Task, state: State, updates: Updates) -> Tensor:
+        """The new global model [parameters] (Eq. 8 and 9)."""
         if self.damping:
-            held, least = task.layout.held(updates.neurons), self.damping * len(updates.clients)
-            return damped(updates.params, held, state["model"], least)
+            held, least_holders = task.layout.held(updates.neurons), self.damping * len(updates.clients)
+            return aggregate_damped(updates.params, held, state["model"], least_holders)
         return aggregate_submodels(task.layout, updates.params, updates.neurons, state["model"])

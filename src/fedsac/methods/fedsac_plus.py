@@ -1,7 +1,7 @@
 """FedSAC+: submodels calibrated to rewards inside bounded collaborative fairness. This project's own method.
 
-    theta   <- theta + sum_i (theta_i - theta) held_i / max(holders, f N)     damped: one holder alone moves little
-    theta   <- a few SGD steps of the server's on one half of V               what few clients hold sees all classes
+    theta   <- theta + sum_i (theta_i - theta) mask_i / max(holders, f N)     damped: few holders move a parameter less
+    theta   <- a few SGD steps of the server on one half of V                 so all parameters see all classes
     order    = neurons by importance on V, as in FedSAC
     target_i = accuracies inside BCF that follow the contributions            (targets.py)
     theta_i  = the prefix of that order whose accuracy on V's other half comes nearest to target_i   (calibration.py)

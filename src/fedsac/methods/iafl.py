@@ -5,8 +5,8 @@
     theta_i <- theta_i + mean of D_j over S_i,  D_j = trained - received
     theta_i <- theta_ref with probability q;  theta_ref <- theta_ref + mean of all D_j
 
-kappa (0: as contributions have it, 1: everyone gets everything) trades fairness against accuracy, and q is the chance
-of recovery to the reference model; both are chosen on validation data.
+kappa (0: in proportion to contributions, 1: everyone gets everything) trades fairness against accuracy, and q is the
+probability of a reset to the reference model; both are chosen on validation data.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ import torch
 
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
-from fedsac.methods.shared.gradients import differences
+from fedsac.methods.shared.gradients import local_updates
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class IAFL(Method):
         if not updates.clients:
             return state
         models, reference, n = state["models"], state["model"], len(task.clients)
-        d = differences(updates, models)
+        d = local_updates(updates, models)
         reference = reference + d.mean(0)
-        c = [max(0.0, value) for value in task.contributions]  # some measures find less than 0
+        c = [max(0.0, value) for value in task.contributions]  # some measures give negative contributions
         best = max(c) or 1.0
         chosen = torch.zeros(n, len(updates.clients), dtype=d.dtype)
         recovered = []

@@ -4,8 +4,8 @@
     D_i = F_i^q G_i,  h_i = q F_i^(q-1) |G_i|^2 + L F_i^q
     theta <- theta - sum_i D_i / sum_i h_i
 
-Everyone gets the same model, so rewards are copies trained one epoch more, as for FedAvg. F_i is the client's word: a
-client that reports a higher loss than it has weighs more.
+Everyone gets the same model, so rewards are those of copies trained one epoch more, as for FedAvg. Clients report F_i,
+and nobody checks it: a client that reports a higher loss than it has weighs more.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class QFFL(Method):
         model, lipschitz = state["model"], 1 / task.lr
         gradients = lipschitz * (model - updates.params)
         assert updates.local_losses is not None
-        # In float64, and never quite 0: powers of small losses vanish or blow up, and the sum of h must not.
+        # In float64 and at least 1e-10: powers of small losses underflow or overflow, and the sum of h must not.
         losses = updates.local_losses.double().clamp_min(1e-10)
         weights = losses**self.q
         h = self.q * losses ** (self.q - 1) * gradients.double().square().sum(1) + lipschitz * weights

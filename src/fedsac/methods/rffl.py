@@ -22,15 +22,15 @@ from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.gradients import (
     check_reward_by,
     cosines,
-    differences,
     first_reputations,
+    local_updates,
     published_length,
     sample_shares,
-    weighted,
+    weighted_sum,
 )
-from fedsac.methods.shared.largest import keep
+from fedsac.methods.shared.largest import largest_entries
 
-PATIENCE = 10  # rounds before anybody is removed
+PATIENCE_ROUNDS = 10  # before any client is removed
 
 
 @dataclass(frozen=True)
@@ -67,29 +67,29 @@ class RFFL(Method):
         who = [updates.clients[k] for k in at]
         if not who:
             return state
-        d = differences(updates, models)[at]
+        d = local_updates(updates, models)[at]
         d = d * (self.length / d.norm(dim=1, keepdim=True).clamp_min(self.length))
         weights = r[who].clamp_min(0)
-        # By data also in a later round, where nobody who answered has a reputation yet.
+        # By number of samples also in a later round, where no client that answered has a reputation yet.
         weights = weights if updates.round and weights.sum() > 0 else sample_shares(task, tuple(who))
-        total = weighted(weights / weights.sum(), d)
+        total = weighted_sum(weights / weights.sum(), d)
         if self.reward_by == "own":
             r[who] = 0.95 * r[who] + 0.05 * cosines(d, total)
             members = [i for i in range(len(r)) if i not in removed]
             r[members] = _shares(r[members])
-            if updates.round >= PATIENCE:
+            if updates.round >= PATIENCE_ROUNDS:
                 removed += [i for i in members if r[i] < 1 / 3 / len(members)]
                 r[removed] = 0
         new = models.clone()
         new[who] += d
         share = r / r.max()
         share[removed] = 0
-        return {"models": new + keep(task.layout, total, share), "r": r, "removed": removed}
+        return {"models": new + largest_entries(task.layout, total, share), "r": r, "removed": removed}
 
 
 def _shares(r: Tensor) -> Tensor:
-    """r divided by its sum. Dividing by a negative sum would make the worst the best: then, what is below 0 counts as
-    0 first, and where nothing is left all are equal."""
+    """r divided by its sum. Where the sum is not positive, which would make the worst client the best, negative values
+    count as 0; where no value is positive, all shares are equal."""
     if r.sum() <= 0:
         r = r.clamp_min(0) if r.max() > 0 else torch.ones_like(r)
     return r / r.sum()

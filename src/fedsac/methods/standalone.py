@@ -1,8 +1,8 @@
-"""Standalone: nobody shares anything. Each client trains its own model for as many steps as in a federation.
+"""Standalone: no client shares anything. Each trains its own model for as many steps as in a federation.
 
     theta_i <- theta_i trained on client i's data
 
-What collaboration has to beat; the paper's Table 2 calls its best accuracy "Standalone".
+The baseline of collaboration: the row "Standalone" of the paper's Table 2 is its best accuracy.
 """
 
 from dataclasses import dataclass

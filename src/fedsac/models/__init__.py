@@ -1,0 +1,1 @@
+"""Networks: the perceptron, extracting and merging submodels, files and ONNX."""

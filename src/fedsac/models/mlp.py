@@ -1,4 +1,4 @@
-"""The perceptron of the paper: fully connected layers with ReLU between them, and its starting weights."""
+"""The multilayer perceptron of the paper: fully connected layers with ReLU between them, and its initial weights."""
 
 from itertools import pairwise
 
@@ -8,20 +8,20 @@ from torch import Tensor
 
 from fedsac.core.units import Layout
 from fedsac.models.network import Network
-from fedsac.models.start import Wanted
+from fedsac.models.start import NetworkSpec
 from fedsac.rng import stream
 
 
-def mlp(wanted: Wanted) -> Network:
-    """`hidden` layers between features and classes."""
-    layout = Layout((wanted.features, *wanted.hidden, wanted.classes))
-    return Network(layout, initial(layout, wanted.seed, wanted.dtype))
+def mlp(spec: NetworkSpec) -> Network:
+    """A perceptron with `spec.hidden` layers, and its initial weights."""
+    layout = Layout((spec.features, *spec.hidden, spec.classes))
+    return Network(layout, initial_weights(layout, spec.seed, spec.dtype))
 
 
-def initial(layout: Layout, seed: int, dtype: torch.dtype) -> Tensor:
-    """Starting weights [parameters]: torch's default for Linear, U(-1/sqrt(in), 1/sqrt(in)), from a named stream.
+def initial_weights(layout: Layout, seed: int, dtype: torch.dtype) -> Tensor:
+    """Initial weights [parameters]: torch's default for Linear, U(-1/sqrt(in), 1/sqrt(in)), from a named random stream.
 
-    Drawn by us and not by `nn.Linear`, so that they do not depend on torch's version or its global generator.
+    Drawn here and not by `nn.Linear`, so that they do not depend on torch's version or its global generator.
     """
     rng = stream(seed, "initial weights")
     pieces = []

@@ -1,4 +1,4 @@
-"""A network as a person holds it: a layout and its parameters, from and to torch modules and files."""
+"""A multilayer perceptron as a layout and a parameter vector, converted from and to torch modules."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,7 +12,7 @@ from fedsac.errors import FedsacError
 
 @dataclass(frozen=True)
 class Network:
-    """A multilayer perceptron with ReLU between its layers: `params` [parameters], placed by `layout`."""
+    """A multilayer perceptron with ReLU between its layers: `params` [parameters], stored as `layout` says."""
 
     layout: Layout
     params: Tensor
@@ -46,7 +46,7 @@ class Network:
         return cls(layout, torch.cat(pieces))
 
     def state(self) -> dict[str, Tensor]:
-        """Names and shapes of `nn.Sequential(Linear, ReLU, Linear, ...)`: torch can load it with nothing of ours."""
+        """Its state dict as `nn.Sequential(Linear, ReLU, Linear, ...)`: torch loads it without this package."""
         named = {}
         for i, (weight, bias) in enumerate(self.layout.views(self.params)):
             named[f"{2 * i}.weight"] = weight.T.contiguous()
@@ -63,7 +63,7 @@ class Network:
         return cls(layout, torch.cat(pieces))
 
     def module(self) -> nn.Sequential:
-        """The same network as torch's own layers."""
+        """The network as an `nn.Sequential` of torch's own layers."""
         parts: list[nn.Module] = []
         for weight, bias in self.layout.views(self.params):
             layer = nn.Linear(1, 1)  # its weights are replaced; a layer without neurons could not be initialised

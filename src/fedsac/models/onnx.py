@@ -1,4 +1,4 @@
-"""A model as ONNX, so that it runs where there is no torch."""
+"""Export of a model as ONNX, to run it without torch."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ OPSET, IR = 17, 8  # old enough for every runtime in use, new enough for all we 
 
 
 def pack(model: "ModelFile") -> bytes:
-    """ONNX bytes: input `x` [n, features] float32 as it stands in the data, output `probabilities` [n, classes]."""
+    """ONNX bytes: input `x` [n, features] float32 as stored in the data, output `probabilities` [n, classes]."""
     try:
         from onnx import TensorProto, checker, helper, numpy_helper
     except ImportError:
@@ -23,7 +23,7 @@ def pack(model: "ModelFile") -> bytes:
         "scale": (1 / (model.top * model.deviation)).astype(np.float32),
         "centre": (model.top * model.mean).astype(np.float32),
     }
-    # x - centre first: the other way round, large values would cancel in float32.
+    # (x - centre) * scale, not x * scale - shift: there, large values would cancel in float32.
     nodes = [
         helper.make_node("Sub", ["x", "centre"], ["centred"]),
         helper.make_node("Mul", ["centred", "scale"], ["a0"]),

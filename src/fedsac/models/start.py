@@ -1,4 +1,4 @@
-"""The network that a run starts from, by name."""
+"""The initial network of a run, by the name in its config."""
 
 import inspect
 from collections.abc import Callable
@@ -14,8 +14,9 @@ from fedsac.rng import stream
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a run needs of its network."""
+class NetworkSpec:
+    """What a run needs of its network: shape (number of features, of classes, of neurons in each hidden layer), the
+    seed of its initial weights, and their type."""
 
     features: int
     classes: int
@@ -24,8 +25,8 @@ class Wanted:
     dtype: torch.dtype
 
 
-def starting_network(named: str, wanted: Wanted) -> Network:
-    """The network of this name with its starting weights: a built-in one, or what `module:factory` makes."""
+def initial_network(named: str, wanted: NetworkSpec) -> Network:
+    """The network of this name with its initial weights: a built-in one, or what `module:factory` makes."""
     make = NETWORKS.resolve(named)
     network: Network = make(wanted) if named in NETWORKS.entries else _from_factory(named, make, wanted)
     sizes = network.layout.sizes
@@ -37,7 +38,7 @@ def starting_network(named: str, wanted: Wanted) -> Network:
     return network
 
 
-def _from_factory(named: str, make: Callable[..., nn.Module], wanted: Wanted) -> Network:
+def _from_factory(named: str, make: Callable[..., nn.Module], wanted: NetworkSpec) -> Network:
     """A factory of one's own takes the numbers of features and classes, or nothing, and gives a torch module."""
     takes = len(inspect.signature(make).parameters)
     if takes not in (0, 2):

@@ -1,1 +1,1 @@
-"""From a config to a result: set up, play the rounds, record, survive a kill, compare."""
+"""From a config to a result: setup, the round loop, records, run folders and checkpoints, comparisons."""

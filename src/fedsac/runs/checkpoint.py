@@ -15,14 +15,14 @@ from safetensors.numpy import save as save_arrays
 from fedsac.config import FORMAT_VERSION, check_version
 from fedsac.contributions.base import Contributions
 
-KEPT = 2  # checkpoints: the newest, and one to fall back on
+MAX_CHECKPOINTS = 2  # kept: the newest, and the one before it in case the newest is damaged
 SHOWN = "shown/"  # before the names of what only reports read
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run between two rounds: `state` is the method's, and what the engine adds to it. `shown` is what a report shows
-    of it: `neurons` [N, neurons] and `importance` [neurons], where there are such.
+    """A run between two rounds: `state` is the method's, with what the engine adds to it. `shown` is what reports show:
+    `neurons` [N, neurons] and `importance` [neurons], where the method has them.
 
     Tensors or arrays, and JSON values, by name. What was read from a file has arrays.
     """
@@ -41,7 +41,7 @@ class Checkpoint:
 
 
 class DamagedError(Exception):
-    """A checkpoint that is not what was written."""
+    """A checkpoint whose content is not what was written."""
 
 
 def file_name(round: int) -> str:

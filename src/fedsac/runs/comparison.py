@@ -1,4 +1,4 @@
-"""Several methods and seeds on one scene as a table: the columns, with mean and deviation. Loads no torch."""
+"""A comparison as a table: methods and seeds on one scene, each column with mean and deviation. Loads no torch."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from fedsac.core.fairness import cgs, mcg, spearman
 from fedsac.core.metrics import display_name
 from fedsac.runs.labels import LABELS, chosen
 
-LIST = "compare.json"
+LIST = "compare.json"  # in a comparison's folder: the configs of its runs
 
 # What is reported of each label: key, heading, digits, and whether more (+1), less (-1) or neither (0) is better.
 COLUMNS = (
@@ -53,18 +53,18 @@ class Row:
 
 def rows(results: Sequence["Measurable"]) -> list[Row]:
     """A row for each method and label, in the order of the results."""
-    found: dict[tuple[str, str], Row] = {}
+    rows_by_key: dict[tuple[str, str], Row] = {}
     for result in results:
         for label in LABELS:
             key = result.config.method, label
-            row = found.setdefault(key, Row(*key, {column[0]: [] for column in COLUMNS}))
+            row = rows_by_key.setdefault(key, Row(*key, {column[0]: [] for column in COLUMNS}))
             for name, value in measured(result, label).items():
                 row.values[name].append(value)
-    return list(found.values())
+    return list(rows_by_key.values())
 
 
 class Measurable(Protocol):
-    """What a result has, and a run that was read from its folder, too."""
+    """What a table is made from: a `Result`, or a run that was read from its folder."""
 
     @property
     def config(self) -> Config: ...

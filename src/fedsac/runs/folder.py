@@ -20,7 +20,7 @@ from fedsac.data.split import Split
 from fedsac.errors import FedsacError
 from fedsac.models.files import ModelFile
 from fedsac.models.network import Network
-from fedsac.runs.checkpoint import KEPT, Checkpoint, file_name, listed, newest, pack
+from fedsac.runs.checkpoint import MAX_CHECKPOINTS, Checkpoint, file_name, listed, newest, pack
 from fedsac.runs.places import is_run
 from fedsac.runs.result import Result
 
@@ -32,7 +32,7 @@ OURS = (
 
 
 class Folder:
-    """A run's folder, held by this process. Use `create` or `open`, as a context manager."""
+    """A run's folder, locked by this process. Use `create` or `open`, as a context manager."""
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
@@ -110,7 +110,7 @@ class Folder:
         survive anything but the loss of the disk. Interrupted, it can be called again with the same records."""
         self.log(records)
         self._write(file_name(checkpoint.round), pack(checkpoint, self._log))
-        for old in listed(self.path)[KEPT:]:
+        for old in listed(self.path)[MAX_CHECKPOINTS:]:
             old.unlink(missing_ok=True)
         self._write("timing.json", _json({"format_version": FORMAT_VERSION, "seconds": seconds}), durable=False)
 
@@ -195,7 +195,8 @@ def _json(value: object) -> bytes:
 
 
 def _lock(path: Path) -> int | None:
-    """Hold the folder, so that two processes do not write one run. Given up by the system when the process dies."""
+    """Lock the folder, so that two processes do not write one run. The system releases the lock when the process
+    ends."""
     try:
         import fcntl
     except ImportError:  # Windows: the folder is simply not guarded

@@ -12,7 +12,8 @@ JUDGED = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy", "mcg", "cgs")
 
 
 def chosen(records: Sequence[dict[str, Any]], contributions: Contributions) -> dict[str, dict[str, Any]]:
-    """The round behind each label (protocol 13); ties go to the later one, and to the last where gamma never exists.
+    """The record of the round that each label stands for; ties go to the later round, and to the last one where gamma
+    is undefined in all.
 
     `selected` looks at nothing but the validation set; `best` picks on the test set, as the paper does. Where another
     measure than standing alone decides, its values take the contributions' place in both.

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedsac.clients.memory import fitting
+from fedsac.clients.memory import groups_that_fit
 from fedsac.compute.cuda import precision
 from fedsac.config import Config
 from fedsac.errors import FedsacError
@@ -76,7 +76,7 @@ def _play_rounds(runs: Sequence[Running], engine: Engine, watcher: Watcher, comm
     train, the server's step of the other is taken."""
     initial = runs[0].prepared.initial
     unfinished = [run for run in runs if not run.over]
-    parts = fitting([run.prepared.clients for run in unfinished], initial.element_size(), initial.device)
+    parts = groups_that_fit([run.prepared.clients for run in unfinished], initial.element_size(), initial.device)
     ready = deque([unfinished[i] for i in part] for part in parts)
     under_way: deque[tuple[list[Running], Training]] = deque()
     while ready or under_way:

@@ -1,4 +1,4 @@
-"""A run's folder recognised, and bytes counted, without loading torch."""
+"""How to recognise a run's folder, and bytes per parameter. Loads no torch."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ DTYPE_BYTES = {"float32": 4, "float64": 8}
 
 
 def is_run(path: Path) -> bool:
-    """Is there a config of a run's, and not somebody else's file of that name?"""
+    """Is this a run's folder: does its config.toml come from this package?"""
     try:
         return (path / "config.toml").read_bytes().startswith(b"format_version")
     except OSError:

@@ -1,4 +1,4 @@
-"""What is known of a round once it is over: scores of what everybody was given, and the line that the log keeps."""
+"""The record of a round: the scores of what clients are given after it, and its line in the log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedsac.compute.evaluation import Scores
+from fedsac.compute.evaluation import PendingScores
 from fedsac.config import FORMAT_VERSION
 from fedsac.methods.base import Updates
 from fedsac.runs.labels import judged
@@ -15,8 +15,8 @@ from fedsac.runs.running import Running
 
 @dataclass(frozen=True)
 class RoundScores:
-    """Scores after a round: of every client's reward on the test set and on V, and of the common model on the test
-    set."""
+    """Scores after a round: of every client's model (its reward) on the test set and on V, and of the common model on
+    the test set."""
 
     test: list[float]
     validation: list[float]
@@ -29,23 +29,23 @@ def evaluate(runs: Sequence[Running], models: Sequence[Tensor]) -> list[RoundSco
     pending = [_begin(run, own) for run, own in zip(runs, models, strict=True)]
     return [
         RoundScores(
-            test=test.done()[0].tolist(),
-            validation=validation.done()[0].tolist(),
-            common=None if common is None else float(common.done()[0]),
+            test=test.wait()[0].tolist(),
+            validation=validation.wait()[0].tolist(),
+            common=None if common is None else float(common.wait()[0]),
         )
         for test, validation, common in pending
     ]
 
 
-def _begin(run: Running, models: Tensor) -> tuple[Scores, Scores, Scores | None]:
+def _begin(run: Running, models: Tensor) -> tuple[PendingScores, PendingScores, PendingScores | None]:
     """The scores of one run under way: its rewards' on the test set and on V, and the common model's."""
     layout, test, metric = run.prepared.layout, run.prepared.test, run.task.metric
     whole = len(models) > 1 and all(submodel == layout for submodel in run.submodels)
     neurons = None if whole else run.assignment.neurons
     model = run.method.common_model(run.state)
-    common = None if model is None else Scores(layout, model.unsqueeze(0), None, test, metric=metric)
-    on_validation = Scores(layout, models, neurons, run.prepared.validation, metric=metric)
-    return Scores(layout, models, neurons, test, metric=metric), on_validation, common
+    common = None if model is None else PendingScores(layout, model.unsqueeze(0), None, test, metric=metric)
+    on_validation = PendingScores(layout, models, neurons, run.prepared.validation, metric=metric)
+    return PendingScores(layout, models, neurons, test, metric=metric), on_validation, common
 
 
 def record(run: Running, sent: Sequence[int], updates: Updates, scores: RoundScores | None) -> dict[str, Any]:

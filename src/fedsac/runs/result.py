@@ -1,4 +1,4 @@
-"""What a run found: everything that is printed, written and returned."""
+"""The result of a run: everything that is printed, written and returned."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ class Result:
         return {label: reported(record) for label, record in chosen(self.records, self.contributions).items()}
 
     def summary(self) -> dict[str, Any]:
-        """The object behind `--json`, less what depends on the clock."""
+        """What `--json` prints and summary.json contains, without the time it took."""
         c, deciding = self.config, self.contributions.deciding
         return {
             "format_version": FORMAT_VERSION,

@@ -1,4 +1,4 @@
-"""From a config to everything a run needs: data dealt out and on the device, the model's start, the server's task."""
+"""From a config to what a run needs: the clients' data on the device, initial weights, the server's task."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from fedsac.data.split import Split, split, thinned
 from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, DATA, METRICS, SCENES
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task
-from fedsac.models.start import Wanted, starting_network
+from fedsac.models.start import NetworkSpec, initial_network
 
 DEFAULTS = Config()
-# Settings that neither the data nor the clients depend on: runs that differ in these alone share everything else.
-METHODS_OWN = (
+# Settings that neither data nor clients depend on: runs that differ only in these share all else.
+SETUP_INDEPENDENT = (
     *("method", "options", "beta", "importance_every", "eval_every", "behaviour", "metric"),
     *("contribution", "contribution_on", "contributions"),
 )
@@ -43,7 +43,7 @@ class Members:
 
     @classmethod
     def of(cls, names: tuple[str, ...], samples: tuple[int, ...], sizes: Sequence[int] | None = None) -> "Members":
-        """`sizes` are the numbers of samples, unless a scene counts otherwise."""
+        """`sizes` decide the shares: the numbers of samples, unless a scene counts something else (CLA: classes)."""
         sizes = samples if sizes is None else sizes
         return cls(names, samples, tuple(size / max(sizes) for size in sizes))
 
@@ -70,7 +70,7 @@ class Prepared:
 
     @property
     def metric(self) -> Metric:
-        """The score that everything is measured by."""
+        """The metric of contributions, rewards and calibration."""
         metric: Metric = METRICS.resolve(self.config.metric)
         return metric
 
@@ -80,7 +80,7 @@ class Prepared:
 
     @property
     def members(self) -> Members:
-        """The prepared clients as those who take part."""
+        """The prepared clients as members: all of them take part."""
         scene, rows = self.config.scene, self.clients.rows
         classes = None
         if scene not in (None, "silos") and getattr(SCENES.resolve(str(scene)), "size_is_classes", False):
@@ -88,13 +88,13 @@ class Prepared:
         return Members.of(self.clients.names, tuple(len(own) for own in rows), classes)
 
     def task(self, members: Members, contributions: Contributions) -> Task:
-        """What the server has, with these members and contributions."""
+        """What the server knows, with these members and contributions."""
         return Task(
             layout=self.layout,
             initial=self.initial,
             clients=members.names,
             samples=members.samples,
-            contributions=contributions.given(self.config.contribution_on),
+            contributions=contributions.for_method(self.config.contribution_on),
             validation=self.validation,
             rounds=self.config.rounds,
             seed=self.config.seed,
@@ -109,7 +109,7 @@ def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *,
     """Prepare runs that will share stacks: data sets are read once, images lie on the device once, and runs that
     differ only in their method share everything else."""
     read: dict[tuple[object, ...], DataSet] = {}
-    placed = _Placed()
+    on_device = _DataOnDevice()
     alike: dict[str, Prepared] = {}
     prepared = []
     for i, config in enumerate(configs):
@@ -119,17 +119,17 @@ def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *,
             if key not in read:
                 folder = None if config.data_dir is None else Path(config.data_dir)
                 read[key] = thinned(load(config.data, folder, label=config.label, quiet=quiet), config.share)
-            config = _settled(config, read[key])
+            config = _with_defaults(config, read[key])
             assert config.scene is not None and config.clients is not None
-            common = config.replace(**{name: getattr(DEFAULTS, name) for name in METHODS_OWN}).toml()
+            common = config.replace(**{name: getattr(DEFAULTS, name) for name in SETUP_INDEPENDENT}).toml()
             if common in alike:
                 prepared.append(replace(alike[common], config=config))
                 continue
             dealt = split(read[key], config.scene, config.clients, config.samples_per_client, config.seed)
         else:
             dealt = splits[i]
-            config = _settled(config.replace(scene=dealt.scene, clients=len(dealt.clients)), dealt.data)
-        prepared.append(placed.run(config, dealt))
+            config = _with_defaults(config.replace(scene=dealt.scene, clients=len(dealt.clients)), dealt.data)
+        prepared.append(on_device.prepare(config, dealt))
         if splits is None:
             alike[common] = prepared[-1]
     return prepared
@@ -145,8 +145,8 @@ def _look_up(config: Config) -> None:
         raise FedsacError(f"contributions {config.contributions}: there is no such file")
 
 
-def _settled(config: Config, data: DataSet) -> Config:
-    """The config with its defaults filled in, so that what is written down reproduces the run."""
+def _with_defaults(config: Config, data: DataSet) -> Config:
+    """The config with all defaults filled in, so that the one in the run's folder reproduces the run."""
     scene, clients = config.scene, config.clients
     if data.silos is not None:
         if scene not in (None, "silos"):
@@ -186,41 +186,41 @@ def _is_function(data: str) -> bool:
     return is_function(data) and not Path(data).exists()
 
 
-def placed(config: Config, dealt: Split) -> Prepared:
-    """One party's data, ready for use: for an engine that holds no more than that."""
-    return _Placed().run(config, dealt)
+def prepare_split(config: Config, dealt: Split) -> Prepared:
+    """Prepare a run from data that is dealt out already: for a federation, where each party has only its own."""
+    return _DataOnDevice().prepare(config, dealt)
 
 
-class _Placed:
-    """Data on the device, once for all runs that read the same arrays."""
+class _DataOnDevice:
+    """Copies data sets to the device, each array once for all runs that use it."""
 
     def __init__(self) -> None:
-        self._there: dict[tuple[int, torch.device], Tensor] = {}
+        self._tensors: dict[tuple[int, torch.device], Tensor] = {}
         self._digests: dict[int, bytes] = {}
-        self._read: list[np.ndarray] = []  # kept, so that no other array takes an id
+        self._kept_alive: list[np.ndarray] = []  # the ids of these arrays must not be reused for others
 
-    def run(self, config: Config, dealt: Split) -> Prepared:
+    def prepare(self, config: Config, dealt: Split) -> Prepared:
         data, device, dtype = dealt.data, torch.device(config.device), getattr(torch, config.dtype)
         if data.x.dtype == np.uint8:
-            # Images stay bytes, one copy for all runs, and each run normalises as it reads.
+            # Images stay uint8, one copy for all runs, and each run normalises its batches.
             scale, shift = 1 / (data.top * dealt.deviation), -dealt.mean / dealt.deviation
 
             def inputs(array: np.ndarray) -> Tensor:
-                return self._once(array, device)
+                return self._shared_tensor(array, device)
 
         else:
-            # Tables may have any magnitude: normalised in float64, before anything is rounded.
+            # Tables may have values of any magnitude: normalised in float64, before they are rounded to `dtype`.
             scale, shift = np.ones(data.x.shape[1]), np.zeros(data.x.shape[1])
 
             def inputs(array: np.ndarray) -> Tensor:
-                return _put((array / data.top - dealt.mean) / dealt.deviation, device).to(dtype)
+                return _to_tensor((array / data.top - dealt.mean) / dealt.deviation, device).to(dtype)
 
-        normal = _put(scale[None], device).to(dtype), _put(shift[None], device).to(dtype)
-        pool = Samples(inputs(data.x), self._once(data.y, device), *normal)
-        wanted = Wanted(data.x.shape[1], len(data.classes), config.hidden, config.seed, dtype)
-        network = starting_network(config.network, wanted)
+        normalisation = _to_tensor(scale[None], device).to(dtype), _to_tensor(shift[None], device).to(dtype)
+        pool = Samples(inputs(data.x), self._shared_tensor(data.y, device), *normalisation)
+        spec = NetworkSpec(data.x.shape[1], len(data.classes), config.hidden, config.seed, dtype)
+        network = initial_network(config.network, spec)
         layout = network.layout
-        config = config.replace(hidden=layout.hidden)  # a factory of one's own decides this itself
+        config = config.replace(hidden=layout.hidden)  # a user's network has its own hidden layers
         rows = torch.from_numpy(dealt.validation).to(device)
         return Prepared(
             config=config,
@@ -235,17 +235,17 @@ class _Placed:
                 local_steps=config.local_steps,
                 seed=config.seed,
             ),
-            validation=Samples(pool.x[rows], pool.y[rows], *normal),
-            test=Samples(inputs(dealt.x_test), self._once(dealt.y_test, device), *normal),
+            validation=Samples(pool.x[rows], pool.y[rows], *normalisation),
+            test=Samples(inputs(dealt.x_test), self._shared_tensor(dealt.y_test, device), *normalisation),
             initial=network.params.to(device),
             data_hash=self._data_hash(dealt),
         )
 
-    def _once(self, array: np.ndarray, device: torch.device) -> Tensor:
-        if (id(array), device) not in self._there:
-            self._there[id(array), device] = _put(array, device)
-            self._read.append(array)
-        return self._there[id(array), device]
+    def _shared_tensor(self, array: np.ndarray, device: torch.device) -> Tensor:
+        if (id(array), device) not in self._tensors:
+            self._tensors[id(array), device] = _to_tensor(array, device)
+            self._kept_alive.append(array)
+        return self._tensors[id(array), device]
 
     def _data_hash(self, dealt: Split) -> str:
         digest = hashlib.blake2b(digest_size=16)
@@ -256,14 +256,14 @@ class _Placed:
         return digest.hexdigest()
 
     def _digest(self, array: np.ndarray) -> bytes:
-        """Of one array: the data set's own are many megabytes, and the same in every run."""
+        """The hash of one array, computed once: those of a data set are large, and the same in every run."""
         if id(array) not in self._digests:
             digest = hashlib.blake2b(f"{array.shape}{array.dtype}".encode(), digest_size=16)
             digest.update(np.ascontiguousarray(array).data)
             self._digests[id(array)] = digest.digest()
-            self._read.append(array)
+            self._kept_alive.append(array)
         return self._digests[id(array)]
 
 
-def _put(array: np.ndarray, device: torch.device) -> Tensor:
+def _to_tensor(array: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)

@@ -1,1 +1,1 @@
-"""What a GPU does in its own way."""
+"""What is specific to CUDA: Triton kernels, CUDA graphs, precision of products."""

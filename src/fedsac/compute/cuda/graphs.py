@@ -1,11 +1,11 @@
-"""CUDA graphs for small stacks, whose kernels take longer to launch than to run: work that comes a second time is
-captured, and from then on launched as one.
+"""CUDA graphs for small stacks, whose kernels take longer to launch than to run: work of the same shape that comes a
+second time is captured as a graph, and from then on launched as one.
 
-Only for work by our own kernels. cuBLAS would need memory of its own, which graphs captured on one stream share: two
-that run at the same time could not, and with the graph that brought it, it goes.
+Only for work by this package's own kernels. cuBLAS allocates a workspace, which all graphs captured on one stream
+share and which is freed with the graph that allocated it: two graphs that run at the same time would overwrite it.
 
-What is captured reads and writes fixed places in memory. So a graph has copies of what it is given, and gives copies
-of what it found.
+A graph reads and writes fixed addresses in memory. So it has its own copies of the inputs, and returns copies of its
+results.
 """
 
 import threading
@@ -15,52 +15,54 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
-SMALL = 1 << 24  # parameters of a stack; a larger one keeps a GPU busy while the next kernel is launched
-KEPT = 8  # graphs, each of which holds its work's memory: training, standing alone and extra epochs of two parts
+MAX_STACK_PARAMETERS = 1 << 24  # in a larger stack, kernels run for longer than the next one takes to launch
+MAX_GRAPHS = 8  # kept, with the memory of their work: local, standalone and extra-epoch training of two groups of runs
 
 Work = Callable[..., tuple[Tensor, ...]]
 
 _lock = threading.Lock()
-_graphs: "OrderedDict[Hashable, Graph | None]" = OrderedDict()  # None: seen once
+_graphs: "OrderedDict[Hashable, CapturedWork | None]" = OrderedDict()  # least recently used first; None: seen once
 
 
-class Graph:
-    """Some work on tensors of given shapes."""
+class CapturedWork:
+    """`work`, captured as a graph for inputs of these shapes."""
 
-    def __init__(self, work: Work, given: tuple[Tensor, ...]) -> None:
-        self._given = tuple(t.clone(memory_format=torch.contiguous_format) for t in given)
+    def __init__(self, work: Work, inputs: tuple[Tensor, ...]) -> None:
+        self._inputs = tuple(t.clone(memory_format=torch.contiguous_format) for t in inputs)
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads may go on with their own work meanwhile.
+        # thread_local: other threads may use the GPU during the capture.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._found = work(*self._given)
+            self._results = work(*self._inputs)
 
-    def replay(self, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        for own, new in zip(self._given, given, strict=True):
+    def replay(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        for own, new in zip(self._inputs, inputs, strict=True):
             own.copy_(new)
         self._graph.replay()
-        return tuple(t.clone() for t in self._found)
+        return tuple(t.clone() for t in self._results)
 
 
-def replayed(work: Work, given: tuple[Tensor, ...], depends_on: Hashable) -> tuple[Tensor, ...]:
-    """work(*given), with the same bits. Besides the tensors it is given, the work may depend on what `depends_on`
-    names alone: other tensors by `place`."""
-    # One graph is for one stream, in which its replays wait for each other.
-    stream = torch.cuda.current_stream(given[0].device)
-    key = (depends_on, stream.device, stream.cuda_stream, tuple((t.shape, t.dtype) for t in given))
-    with _lock:  # between the copies that a replay begins and ends with, no other thread may have the same graph
+def run_as_graph(work: Work, inputs: tuple[Tensor, ...], depends_on: Hashable) -> tuple[Tensor, ...]:
+    """work(*inputs), with the same bits, from a captured graph where there is one.
+
+    `depends_on` names everything but the inputs that the work depends on; tensors by their `memory_key`.
+    """
+    # Each stream has its own graphs: replays of one graph must wait for each other.
+    stream = torch.cuda.current_stream(inputs[0].device)
+    key = (depends_on, stream.device, stream.cuda_stream, tuple((t.shape, t.dtype) for t in inputs))
+    with _lock:  # no other thread may replay the graph between the copies of inputs and of results
         known = key in _graphs
         graph = _graphs.pop(key, None)
         if not known:
-            found = work(*given)  # which also compiles its kernels: that cannot be captured
+            results = work(*inputs)  # this also compiles its kernels, which cannot be done during a capture
         else:
-            graph = graph or Graph(work, given)
-            found = graph.replay(given)
+            graph = graph or CapturedWork(work, inputs)
+            results = graph.replay(inputs)
         _graphs[key] = graph
-        while len(_graphs) > KEPT:
+        while len(_graphs) > MAX_GRAPHS:
             _graphs.popitem(last=False)
-    return found
+    return results
 
 
-def place(tensor: Tensor) -> Hashable:
-    """Where a tensor lies and what it is like: for a graph, two tensors of one place are the same."""
+def memory_key(tensor: Tensor) -> Hashable:
+    """Address, shape, strides and type of a tensor: a graph that reads one tensor also fits another with this key."""
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype

@@ -1,46 +1,46 @@
-"""How exact a GPU's products are: float32, or less and faster where a run asks for it."""
+"""The precision of matrix products on a GPU: float32, or less and faster where a run asks for it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
-_now = "float32"
+_current = "float32"
 
 
-def now() -> str:
-    """float32, tf32 or bf16: what the kernels compute in."""
-    return _now
+def current() -> str:
+    """The precision of this package's kernels: float32, tf32 or bf16."""
+    return _current
 
 
 @contextmanager
 def using(name: str, device: torch.device) -> Iterator[None]:
-    """This precision for the kernels and, as TF32 if it is less than float32, for torch's own products on a GPU;
-    afterwards as it was. A CPU's are never touched."""
-    global _now
+    """Set the precision inside a `with` block: of this package's kernels and of torch's own products on a GPU. Torch
+    uses TF32 for both tf32 and bf16. On a CPU nothing changes."""
+    global _current
     if device.type != "cuda":
         yield
         return
-    before, torchs = _now, _get()
-    _now = name
-    _set("ieee" if name == "float32" else "tf32")
+    before, torch_before = _current, _torch_precision()
+    _current = name
+    _set_torch_precision("ieee" if name == "float32" else "tf32")
     try:
         yield
     finally:
-        _now = before
-        _set(torchs)
+        _current = before
+        _set_torch_precision(torch_before)
 
 
-# torch has two ways to say it, and refuses to be asked by the old one once the new one was used.
+# torch has an old and a new attribute for it, and raises when the old one is read after the new one was set.
 _matmul = torch.backends.cuda.matmul
 _NEW = hasattr(_matmul, "fp32_precision")
 
 
-def _get() -> str:
+def _torch_precision() -> str:
     return str(_matmul.fp32_precision) if _NEW else ("tf32" if _matmul.allow_tf32 else "ieee")
 
 
-def _set(value: str) -> None:
+def _set_torch_precision(value: str) -> None:
     if _NEW:
         _matmul.fp32_precision = value
     else:

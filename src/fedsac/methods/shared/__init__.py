@@ -1,1 +1,1 @@
-"""What several methods need."""
+"""Parts that several methods share: updates and their largest entries, target scores, calibrated submodels."""

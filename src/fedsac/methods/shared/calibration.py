@@ -10,27 +10,27 @@ from fedsac.core.metrics import accuracy
 from fedsac.methods.base import Task
 from fedsac.methods.shared.targets import targets
 
-FINE = 80  # prefixes near the whole model are measured at every length, as the score falls fast there
-COARSE = 4  # the shorter ones at every fourth
-GROUPS = 20  # of rows for the jackknife: its error is then 15 to 20 % off by chance
+FINE_NEURONS = 80  # prefixes with up to so many neurons less than the model are all measured: scores fall fast there
+COARSE_STEP_NEURONS = 4  # of the shorter prefixes, every fourth is measured
+JACKKNIFE_GROUPS = 20  # of rows: the error is then 15 to 20 % off by chance
 
 
 @dataclass(frozen=True)
-class Parts:
-    """V, cut in two by a seeded draw: rows for the server's own steps, and rows for calibration."""
+class ValidationParts:
+    """The validation set V, split in two at random: rows for the server's SGD steps, and rows for calibration."""
 
-    steps: Tensor
-    calibration: Tensor
+    server_rows: Tensor
+    calibration_rows: Tensor
 
     @classmethod
-    def of(cls, task: Task, share: float) -> "Parts":
+    def draw(cls, task: Task, share: float) -> "ValidationParts":
         n = len(task.validation.y)
         order = torch.from_numpy(task.stream("parts of V").permutation(n)).to(task.initial.device)
         cut = int(share * n)
         return cls(order[:cut].sort().values, order[cut:].sort().values)
 
 
-def calibrated(
+def calibrated_neurons(
     task: Task, model: Tensor, importance: Tensor, rows: Tensor, *, room: float, smooth: int, ties: bool
 ) -> Tensor:
     """The neurons of each client, [N, neurons]: the prefix from the least important neuron on whose score on these
@@ -39,7 +39,9 @@ def calibrated(
     order = importance.argsort(stable=True)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(n, device=order.device)
-    lengths = np.unique(np.concatenate([np.arange(max(1, n - FINE), n + 1), np.arange(1, n, COARSE)]))
+    lengths = np.unique(
+        np.concatenate([np.arange(max(1, n - FINE_NEURONS), n + 1), np.arange(1, n, COARSE_STEP_NEURONS)])
+    )
     prefixes = rank < torch.from_numpy(lengths).to(order.device).unsqueeze(1)
     scores = task.evaluate(model.unsqueeze(0), prefixes, task.part(rows)).numpy()
     best = float(scores[-1])
@@ -60,7 +62,7 @@ def standard_error(task: Task, model: Tensor, rows: Tensor, score: float) -> flo
     n = len(rows)
     if task.metric is accuracy:
         return float(np.sqrt(score * (1 - score) / n))
-    groups = min(GROUPS, n)
+    groups = min(JACKKNIFE_GROUPS, n)
     if groups < 2:
         return 0.0
     group = torch.from_numpy(task.stream("jackknife").permutation(n) % groups).to(rows.device)

@@ -1,20 +1,21 @@
-"""What CGSV, CFFL, FedAVE and RFFL share: clients send updates of a set length, and get a part of their sum."""
+"""What CGSV, CFFL, FedAVE and RFFL share: clients' updates, rescaled to a set length (L2 norm), and their weighted sum,
+of which each client gets a part. The papers call the updates gradients."""
 
 import torch
 from torch import Tensor
 
-from fedsac.core.transfer import moved
+from fedsac.core.transfer import to_device
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task, Updates
 
 REWARD_BY = ("contribution", "own")
-LENGTH = 0.5  # Gamma, the length that updates are brought to, as CGSV's authors set it
-LENGTH_ON = {"cifar10": 0.15}  # where they set it otherwise
+LENGTH = 0.5  # Gamma, the L2 norm that updates are rescaled to, as in CGSV's paper
+LENGTH_BY_DATA = {"cifar10": 0.15}  # data sets for which it has another value there
 
 
 def published_length(data: str) -> float:
-    """Gamma on this data set."""
-    return LENGTH_ON.get(data, LENGTH)
+    """Gamma, as CGSV's authors set it for this data set."""
+    return LENGTH_BY_DATA.get(data, LENGTH)
 
 
 def check_reward_by(value: str) -> None:
@@ -23,41 +24,42 @@ def check_reward_by(value: str) -> None:
 
 
 def contribution_shares(task: Task) -> Tensor:
-    """c_i / sum c, float64 [N]: what `reward_by = "contribution"` puts in the place of a method's own reputation.
+    """c_i / sum c, float64 [N]: with `reward_by = "contribution"`, this replaces a method's own reputations.
 
-    A contribution below 0, which some measures find, counts as 0: shares must not be negative, nor their sum small.
+    A negative contribution, which some measures give, counts as 0: shares must not be negative, nor their sum near 0.
     """
     c = torch.tensor(task.contributions, dtype=torch.float64).clamp_min(0)
     return c / c.sum() if c.sum() > 0 else torch.full_like(c, 1 / len(c))
 
 
 def first_reputations(task: Task, reward_by: str) -> Tensor:
-    """Reputations before the first round: the contributions' shares where those decide, else nothing is known yet."""
+    """Reputations before the first round, float64 [N]: the contributions' shares, or 0 with `reward_by = "own"`."""
     return contribution_shares(task) if reward_by == "contribution" else torch.zeros(len(task.clients)).double()
 
 
 def sample_shares(task: Task, clients: tuple[int, ...]) -> Tensor:
-    """n_i / n over the clients given, float64."""
+    """n_i / n over these clients (by index), float64 [k]."""
     n = torch.tensor([task.samples[i] for i in clients], dtype=torch.float64)
     return n / n.sum()
 
 
-def differences(updates: Updates, models: Tensor) -> Tensor:
-    """What each client that answered has learned: trained - received, [k, parameters]."""
+def local_updates(updates: Updates, models: Tensor) -> Tensor:
+    """The update D_i = trained - received of each client that answered, [k, parameters]; `models` [N, parameters] are
+    those received."""
     return updates.params - models[updates.who]
 
 
 def rescaled(update: Tensor, length: float) -> Tensor:
-    """Each row of [k, parameters] at the given length; one without direction stays 0."""
+    """Each row of `update` [k, parameters] rescaled to the L2 norm `length`; a row of zeros stays 0."""
     norms = update.norm(dim=1, keepdim=True)
     return torch.where(norms > 0, update * (length / norms.clamp_min(torch.finfo(update.dtype).tiny)), 0)
 
 
-def weighted(weights: Tensor, update: Tensor) -> Tensor:
-    """sum_i w_i g_i, [parameters]."""
-    return moved(weights.to(update.dtype), update.device) @ update
+def weighted_sum(weights: Tensor, update: Tensor) -> Tensor:
+    """sum_i w_i g_i, [parameters], from weights [k] and updates [k, parameters]."""
+    return to_device(weights.to(update.dtype), update.device) @ update
 
 
 def cosines(update: Tensor, total: Tensor) -> Tensor:
-    """cos(g_i, total), float64 [k] on the CPU; 0 where either has no direction."""
+    """cos(g_i, total), float64 [k] on the CPU, from updates [k, parameters] and their sum; 0 where either is 0."""
     return torch.nn.functional.cosine_similarity(update, total.unsqueeze(0), dim=1).double().cpu()
