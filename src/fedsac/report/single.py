@@ -39,7 +39,7 @@ def body(run: Run, drawn: Sequence[Figure]) -> str:
 
     parts = []
     if not run.finished:
-        said = f"Unfinished: {len(run.records)} of {run.config.rounds} rounds are committed."
+        said = f"Unfinished: {run.records[-1]['round']} of {run.config.rounds} rounds are committed."
         parts.append(paragraph(f"{said} `last` is round {run.last['round']}, the newest that was evaluated.", "badge"))
     parts.append(section(f"At the last round ({run.last['round']})", cards(_headline(run)), _labels(run)))
     paid = together("contribution-reward", "accuracy-rounds")
