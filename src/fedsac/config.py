@@ -142,6 +142,11 @@ class Config:
         """Steps of the standalone model: as many as the client takes in the whole federation, unless named."""
         return self.standalone_steps or self.rounds * self.local_steps
 
+    @property
+    def decided_by(self) -> str:
+        """Where the contributions that decide come from, for people: a measure, or the file they were given in."""
+        return self.contribution if self.contributions is None else f"given in {Path(self.contributions).name}"
+
     def toml(self, without: Sequence[str] = ()) -> str:
         """The file that `read` reads back, `without` some settings; those that are None are left out."""
         lines = [f"format_version = {FORMAT_VERSION}"]

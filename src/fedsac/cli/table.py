@@ -62,7 +62,7 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
     )
     if deciding is not None:
         alone = (
-            f"decides: a client's contribution by {config.contribution}; reputations come from it, and gamma is taken "
+            f"decides: a client's contribution ({config.decided_by}); reputations come from it, and gamma is taken "
             "with it. alone: test accuracy of the model the client trains alone, which BCF compares with the reward, "
             "the test accuracy of the model it was paid."
         )

@@ -111,7 +111,7 @@ def _about_clients(run: Run) -> str:
         "less alone."
     )
     if run.contributions.deciding is not None:
-        said += f" decides: the client's contribution by {run.config.contribution}, with which gamma is taken."
+        said += f" decides: the client's contribution ({run.config.decided_by}), with which gamma is taken."
     return paragraph(said, "note")
 
 
