@@ -492,4 +492,4 @@ def test_the_table_shows_what_decides(tmp_path, capsys):
     head, _ = heads()
     assert "decides" not in head
     head, out = heads("--contribution", "cosine")
-    assert "decides" in head and "by cosine" in " ".join(out.split())
+    assert "decides" in head and "contribution (cosine)" in " ".join(out.split())

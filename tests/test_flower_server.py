@@ -27,6 +27,7 @@ from fedsac.federation.pay import verify  # noqa: E402
 from fedsac.federation.setup import add, end  # noqa: E402
 from fedsac.federation.site import Site  # noqa: E402
 from fedsac.models.files import ModelFile  # noqa: E402
+from fedsac.runs.setup import prepare  # noqa: E402
 from tests.flower_grid import (  # noqa: E402
     SIZES,
     InProcessGrid,
@@ -679,6 +680,10 @@ def test_a_site_that_was_never_asked_to_join(silos, tmp_path):
         ("[run]\ndata = 'x'", "data is not a setting"),
         ("[run]\ncontribution = 'shapley'", "use standalone"),
         ("[run]\nrouns = 3", "did you mean rounds"),
+        ("[run]\nbehaviour = 'absent:0.5'", "behaviour is not a setting of a federation's run; sites do what they do"),
+        ("[run]\ncontributions = 'x.csv'", "they are measured when a site joins"),
+        ("[run]\nnetwork = 'x:y'", r"name it as model in \[federation\]"),
+        ("[run]\nmetric = 'f1-macro'", "no metric 'f1-macro'"),
         ("[federation]\nmin_answer = 3", "unknown key"),
         ("[federation]\nmin_answers = 0", "at least 1"),
         ("[federation]\nwait = 'x'", "must be float"),
@@ -689,3 +694,206 @@ def test_bad_settings_are_one_line(line, reason, silos, tmp_path):
     (folder / "federation.toml").write_text(line + "\n")
     with pytest.raises(FedsacError, match=reason):
         Federation.load(folder)
+
+
+# -- the same loop: what a federation reports is what a local run reports
+
+SITES_KEEP = ("losses",)  # a site's training losses do not cross the network
+
+
+def same(ours, theirs, where=""):
+    """Equal to 1e-9, number by number."""
+    if isinstance(theirs, dict):
+        assert set(theirs) <= set(ours), where
+        for key in theirs:
+            same(ours[key], theirs[key], f"{where}.{key}")
+    elif isinstance(theirs, list):
+        assert len(ours) == len(theirs), where
+        for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            same(one, other, f"{where}[{i}]")
+    elif isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, abs=1e-9), where
+    else:
+        assert ours == theirs, where
+
+
+def summary_of(folder):
+    return json.loads((folder / "server" / "run" / "summary.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"eval_every": 2},
+        {"eval_every": 2, "method": "cffl", "options": {"reward_by": "own"}},
+        {"eval_every": 9, "method": "standalone"},
+        {"metric": "macro-f1"},
+        {"metric": "auc", "method": "fedsac-plus", "eval_every": 3},
+    ],
+    ids=lambda settings: " ".join(f"{key}={value}" for key, value in settings.items() if key != "options"),
+)
+def test_records_and_results_are_those_of_a_local_run(settings, silos, tmp_path):
+    settings = RUN | settings
+    found = coordinate(federation(tmp_path / "fed", silos, **settings))
+    local = fedsac.run(Config(data=str(silos), **settings))
+    for ours, theirs in zip(found.records, local.records, strict=True):
+        assert set(theirs) <= set(ours)
+        same(ours, {key: value for key, value in theirs.items() if key not in SITES_KEEP}, f"round {ours['round']}")
+    every = settings.get("eval_every", 1)
+    evaluated = [record["round"] for record in found.records if record["rewards"] is not None]
+    assert evaluated == [n for n in range(1, 6) if n % every == 0 or n == 5]
+    for record in found.records:
+        unknown = ("rewards", "rewards_validation", "global_accuracy", "gamma", "bcf", "accuracy", "mcg", "cgs")
+        if record["round"] not in evaluated:
+            assert [record[key] for key in unknown] == [None] * len(unknown)
+    summary = summary_of(tmp_path / "fed")
+    assert {label["round"] for label in summary["results"].values()} <= set(evaluated)
+    ignored = ("data", "bytes_per_round")
+    same(summary, {key: value for key, value in local.summary().items() if key not in ignored}, "summary")
+
+
+def test_contributions_rewards_and_receipts_are_by_the_metric(silos, tmp_path):
+    settings = RUN | {"metric": "macro-f1"}
+    folder = federation(tmp_path / "fed", silos, **settings)
+    found = coordinate(folder)
+    local = fedsac.run(Config(data=str(silos), **settings))
+    by_accuracy = fedsac.run(Config(data=str(silos), **RUN))
+    assert local.contributions.validation != by_accuracy.contributions.validation
+    measured = {body["site"]: body for body in of_kind(folder, "contribution")}
+    for i, name in enumerate(local.clients):
+        body = json.loads((folder / name / "receipt.json").read_text())["body"]
+        assert body["metric"] == "macro-f1"
+        assert body["contribution"] == measured[name]["validation"] == local.contributions.validation[i]
+        assert body["contribution_test"] == measured[name]["test"] == local.contributions.test[i]
+        assert body["accuracy_test"] == pytest.approx(local.rewards[i], abs=1e-9)
+        assert body["accuracy_validation"] == pytest.approx(local.last["rewards_validation"][i], abs=1e-9)
+        assert body["accuracy_test"] == found.records[-1]["rewards"][i] != by_accuracy.rewards[i]
+        assert body["reputation"] == pytest.approx(local.reputations[i], abs=1e-9)
+    assert summary_of(folder)["metric"] == "macro-f1"
+
+
+def joining(folder, extra, grid, when, leaves=None):
+    """Somebody new after some round, and perhaps somebody less."""
+
+    def before(site, message):
+        said = order_of(message)
+        if (said["kind"], said["round"], site) == ("round", when, "a"):
+            add(folder, "d")
+            shutil.copy(extra / "d.npz", folder / "d" / "data.npz")
+            toml = folder / "d" / "site.toml"
+            toml.write_text(toml.read_text().replace('"data.csv"', '"data.npz"'))
+            grid.folders = nodes(folder)
+            if leaves is not None:
+                end(folder, leaves, revoked=False)
+
+    grid.before = before
+
+
+@pytest.mark.parametrize("leaves", [None, "b"])
+def test_a_site_joins_later_and_rounds_are_evaluated_now_and_then(leaves, silos, tmp_path):
+    """Rounds of other clients are not mixed with the last ones, whether their number is another or, when somebody left
+    at the same time, the same."""
+    folder = federation(tmp_path / "fed", silos, **RUN | {"eval_every": 2})
+    digits_silos(tmp_path / "extra", SIZES | {"d": 300})
+    grid = InProcessGrid(nodes(folder))
+    joining(folder, tmp_path / "extra", grid, 2, leaves)
+    found = coordinate(folder, grid)
+    now = [name for name in "abcd" if name != leaves]
+    assert [record["clients"] for record in found.records] == [["a", "b", "c"]] * 3 + [now] * 2
+    assert [record["rewards"] is not None for record in found.records] == [False, True, False, True, True]
+    assert [len(record["rewards"]) for record in found.records if record["rewards"] is not None] == [3, *[len(now)] * 2]
+    summary = summary_of(folder)
+    assert summary["client_names"] == now
+    assert {label["round"] for label in summary["results"].values()} <= {4, 5}
+    for name in now:
+        body = json.loads((folder / name / "receipt.json").read_text())["body"]
+        assert body["accuracy_test"] == found.records[-1]["rewards"][now.index(name)]
+    if leaves is not None:  # paid for what it had when it left, after a round that nobody evaluated
+        body = json.loads((folder / leaves / "receipt.json").read_text())["body"]
+        assert body["round"] == 3 and 0 < body["accuracy_test"] <= 1
+    # The same folder can be looked at as any run's.
+    assert main(["report", str(folder / "server" / "run")]) == 0
+
+
+def test_killed_between_two_evaluations(silos, tmp_path):
+    settings = RUN | {"eval_every": 2, "metric": "balanced-accuracy"}
+    expected = coordinate(federation(tmp_path / "plain", silos, **settings))
+    folder = federation(tmp_path / "fed", silos, **settings)
+    grid = InProcessGrid(nodes(folder))
+
+    def before(site, message):
+        if (order_of(message)["kind"], order_of(message)["round"], site) == ("round", 3, "b"):
+            raise KilledError
+
+    grid.before = before
+    with pytest.raises(KilledError):
+        coordinate(folder, grid)
+    again = coordinate(folder)
+    assert [record["rewards"] for record in again.records] == [record["rewards"] for record in expected.records]
+    assert summary_of(folder)["results"] == summary_of(tmp_path / "plain")["results"]
+
+
+@pytest.mark.parametrize(
+    ("where", "line", "says"),
+    [
+        ("run", {"metric": "nowhere:it"}, "metric 'nowhere:it' cannot be imported"),
+        ("run", {"method": "nowhere:It"}, "method 'nowhere:It' cannot be imported"),
+        ("federation", 'model = "nowhere:it"', "network 'nowhere:it' cannot be imported"),
+        ("federation", 'model = "tests.test_flower_server:signed_again"', "must take features and classes, or nothing"),
+    ],
+)
+def test_what_does_not_exist_is_said_before_any_site_is_asked(where, line, says, silos, tmp_path):
+    more, named = (line, "") if where == "run" else ({}, line)
+    folder = federation(tmp_path / "fed", silos, settings=named, **RUN | more)
+    grid = InProcessGrid(nodes(folder))
+    with pytest.raises(FedsacError, match=says):
+        coordinate(folder, grid)
+    assert not grid.sent and not (folder / "server" / "run").exists()
+
+
+def drawn_model(features, classes):
+    return torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(features, 20), torch.nn.ReLU(), torch.nn.Linear(20, classes)
+    )
+
+
+@pytest.mark.parametrize("factory", ["a_model", "drawn_model"])
+@pytest.mark.parametrize("method", ["fedsac", "iafl", "fedrac"])
+def test_a_network_of_ones_own_is_the_local_runs(factory, method, silos, tmp_path):
+    """With weights that the factory fixes, and with weights that it draws."""
+    named, settings = f"tests.test_flower_server:{factory}", RUN | {"method": method}
+    found = coordinate(federation(tmp_path / "fed", silos, settings=f'model = "{named}"', **settings))
+    local = fedsac.run(Config(data=str(silos), network=named, **settings))
+    assert found.prepared.layout == local.layout and local.layout.neurons in (12, 20)
+    assert torch.equal(found.prepared.initial, prepare([Config(data=str(silos), network=named, **settings)])[0].initial)
+    for ours, theirs in zip(found.records, local.records, strict=True):
+        same(ours, {key: value for key, value in theirs.items() if key not in SITES_KEEP}, f"round {ours['round']}")
+    for name, reward in zip(local.clients, local.reward_models, strict=True):
+        delivered = ModelFile.load(tmp_path / "fed" / name / "reward.safetensors").network
+        assert delivered.layout == reward.layout
+        assert (delivered.params - reward.params).abs().max() <= 1e-9
+
+
+def test_drawn_weights_follow_the_seed_and_leave_torchs_generator_alone(silos):
+    named = "tests.test_flower_server:drawn_model"
+    before = torch.random.get_rng_state()
+    one, again, other = (prepare([Config(data=str(silos), network=named, seed=seed)])[0].initial for seed in (1, 1, 2))
+    assert torch.equal(one, again) and not torch.equal(one, other)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_simulation_takes_the_network_along_and_refuses_what_it_cannot_do(tmp_path):
+    from fedsac.federation.simulation import deal_out
+
+    config = Config(clients=3, network="tests.test_flower_server:drawn_model", metric="macro-f1", eval_every=4)
+    deal_out(config, tmp_path / "fed")
+    dealt = Federation.load(tmp_path / "fed")
+    assert dealt.model == "tests.test_flower_server:drawn_model"
+    assert (dealt.config.metric, dealt.config.eval_every, dealt.config.hidden) == ("macro-f1", 4, (20,))
+    deal_out(Config(clients=3), tmp_path / "plain")
+    assert Federation.load(tmp_path / "plain").model == ""
+    (tmp_path / "given.json").write_text("{}")
+    for name, value in {"behaviour": "absent:0.5", "contributions": str(tmp_path / "given.json")}.items():
+        with pytest.raises(FedsacError, match=f"flower-simulation has no {name}"):
+            deal_out(Config(clients=3, **{name: value}), tmp_path / "never")
+        assert not (tmp_path / "never").exists()

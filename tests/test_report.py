@@ -404,7 +404,7 @@ def test_a_page_that_cannot_be_written_does_not_cost_the_table(tmp_path, monkeyp
 def test_deciding_measures_and_validation_are_named(tmp_path):
     fedsac.run(SMALL.replace(contribution="cosine", rounds=1), tmp_path / "run")
     page = build([tmp_path / "run"])[0]
-    assert "contribution by cosine" in page and ">decides</th>" in page
+    assert "contribution (cosine)" in page and ">decides</th>" in page
 
 
 def test_numbers_that_do_not_exist_are_dashes_below_all_others():

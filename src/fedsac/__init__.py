@@ -2,7 +2,8 @@
 
 `run(Config(...))` carries out a whole federation. Its pieces work on their own, on tensors and on torch modules:
 `importance`, `reputation`, `allocate`, `extract`, `merge`, `aggregate`, `gamma`, `bcf`. A method of your own derives
-from `Method`; a watcher of runs from `Watcher`.
+from `Method`; a watcher of runs from `Watcher`. Scenes, measures of contribution, metrics and client behaviours of your
+own are functions of `Deal`, `Measurement` and `Samples`, numpy arrays (`Metric`) and `Update`.
 
 Importing fedsac loads nothing heavy: torch comes with the first name that needs it.
 """
@@ -16,12 +17,15 @@ from fedsac.version import __version__
 if TYPE_CHECKING:
     from fedsac.clients.behaviour import Update
     from fedsac.compute.importance import importance
+    from fedsac.compute.samples import Samples
     from fedsac.config import Config
+    from fedsac.contributions.measurement import Measurement
     from fedsac.core.aggregation import aggregate
     from fedsac.core.allocation import allocate, reputation, shares
     from fedsac.core.fairness import alpha_bcf, bcf, cgs, fairness, gamma, gamma_limit, mcg
+    from fedsac.core.metrics import Metric
     from fedsac.core.units import Layout
-    from fedsac.data.scenes import Deal
+    from fedsac.data.scenes import Deal, counted_in_classes
     from fedsac.methods.base import Assignment, Method, State, Task, Updates
     from fedsac.models.network import Network
     from fedsac.models.submodels import extract, merge
@@ -35,10 +39,13 @@ __all__ = [
     "Deal",
     "FedsacError",
     "Layout",
+    "Measurement",
     "Method",
+    "Metric",
     "Network",
     "Result",
     "RunInfo",
+    "Samples",
     "State",
     "Task",
     "Update",
@@ -50,6 +57,7 @@ __all__ = [
     "alpha_bcf",
     "bcf",
     "cgs",
+    "counted_in_classes",
     "extract",
     "fairness",
     "gamma",
@@ -67,12 +75,15 @@ __all__ = [
 _DEFINED_IN = {
     "clients.behaviour": ("Update",),
     "compute.importance": ("importance",),
+    "compute.samples": ("Samples",),
     "config": ("Config",),
+    "contributions.measurement": ("Measurement",),
     "core.aggregation": ("aggregate",),
     "core.allocation": ("allocate", "reputation", "shares"),
     "core.fairness": ("alpha_bcf", "bcf", "cgs", "fairness", "gamma", "gamma_limit", "mcg"),
+    "core.metrics": ("Metric",),
     "core.units": ("Layout",),
-    "data.scenes": ("Deal",),
+    "data.scenes": ("Deal", "counted_in_classes"),
     "methods.base": ("Assignment", "Method", "State", "Task", "Updates"),
     "models.network": ("Network",),
     "models.submodels": ("extract", "merge"),

@@ -29,8 +29,12 @@ class Config:
     fedsac.errors.FedsacError: rounds must be a whole number of at least 1, not 0
     """
 
-    data: str = _option("digits", "digits, fashion-mnist, cifar10, svhn, mnist, or a path: .npz, .csv, .parquet, silos")
-    scene: str | None = _option(None, "pow (default), cla, dir:ALPHA, dir-class:ALPHA, iid; own silos have none")
+    data: str = _option(
+        "digits", "digits, fashion-mnist, cifar10, svhn, mnist, a path (.npz, .csv, .parquet, silos) or module:function"
+    )
+    scene: str | None = _option(
+        None, "pow (default), cla, dir:ALPHA, dir-class:ALPHA, iid or module:function; own silos have none"
+    )
     method: str = _option("fedsac", "a method's name (`fedsac methods` lists them), or module:Class")
     clients: int | None = _option(None, "number of clients (10; own silos: as many as there are files)")
     rounds: int = _option(100, "rounds of training")
@@ -41,7 +45,9 @@ class Config:
     standalone_steps: int | None = _option(None, "SGD steps of standalone training (default: rounds x local steps)")
     importance_every: int = _option(1, "rounds between two measurements of importance")
     eval_every: int = _option(1, "rounds between two evaluations; the last round always is")
-    contribution: str = _option("standalone", "what decides reputations: standalone, leave-one-out, shapley or cosine")
+    contribution: str = _option(
+        "standalone", "what decides reputations: standalone, leave-one-out, shapley, cosine or module:function"
+    )
     contribution_on: str = _option("validation", "validation or test (the paper's): which contributions decide")
     contributions: str | None = _option(
         None, "a .csv or .json file with a number per client, which decides instead of a measurement"
@@ -104,6 +110,11 @@ class Config:
             door.parse(getattr(self, name))
         if self.scene is not None and self.scene != "silos":
             object.__setattr__(self, "scene", SCENES.spelled(self.scene))
+        if self.contributions is not None and self.contribution != "standalone":
+            raise FedsacError(
+                f"contributions come from {self.contributions}, so {self.contribution} would decide nothing; leave "
+                "contribution or contributions out"
+            )
         if self.behaviour is not None:
             object.__setattr__(self, "behaviour", BEHAVIOURS.spelled(self.behaviour))
 
@@ -136,6 +147,11 @@ class Config:
     def alone(self) -> int:
         """SGD steps of standalone training: `standalone_steps`, or as many as a client takes in the whole run."""
         return self.standalone_steps or self.rounds * self.local_steps
+
+    @property
+    def decided_by(self) -> str:
+        """Where the contributions that decide come from, for people: a measure, or the file they were given in."""
+        return self.contribution if self.contributions is None else f"given in {Path(self.contributions).name}"
 
     def toml(self, without: Sequence[str] = ()) -> str:
         """The config as a TOML file that `read` understands, `without` some settings and those that are None."""

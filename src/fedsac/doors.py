@@ -18,13 +18,14 @@ from fedsac.errors import FedsacError
 class Entry:
     """A built-in: `target` is module:attribute in this package, `what` it does in a line, `citation` its origin.
 
-    `parameter` says what stands behind the colon; None: nothing may.
+    `parameter` says what stands behind the colon, a number above 0 and at most `most`; None: nothing may.
     """
 
     target: str
     what: str
     citation: str = ""
     parameter: str | None = None
+    most: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Door:
             near = difflib.get_close_matches(name, self.entries, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise FedsacError(f"no {self.kind} {text!r}{hint}; there are {self.names()}, or module:attribute")
+        if second and not any(entry.parameter for entry in self.entries.values()):
+            raise FedsacError(f"{self.kind} {name}:{attribute} takes no parameter; leave :{parameter} out")
         return f"{name}:{attribute}", parameter if second else None
 
     def spelled(self, text: str) -> str:
@@ -66,8 +69,10 @@ class Door:
             number = float(value or "")
         except ValueError:
             number = math.nan
-        if not 0 < number < math.inf:
-            raise FedsacError(f"{self.kind} {text!r}: {name} needs a number above 0, as in {name}:1.0")
+        most = self.entries[name].most
+        if not 0 < number <= most or math.isinf(number):
+            bound = "" if math.isinf(most) else f" and at most {most:g}"
+            raise FedsacError(f"{self.kind} {text!r}: {name} needs a number above 0{bound}, as in {name}:0.5")
         return f"{name}:{number!r}"
 
     def resolve(self, text: str) -> Any:
@@ -82,9 +87,12 @@ class Door:
         if not all(part.isidentifier() for part in (*module.split("."), attribute)):
             raise FedsacError(f"{self.kind} {text!r} is neither a name nor module:attribute (docs/{self.page})")
         try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
+            named = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, SyntaxError) as error:
             raise FedsacError(f"{self.kind} {text!r} cannot be imported: {error}; is it on PYTHONPATH?") from None
+        if not callable(named):
+            raise FedsacError(f"{self.kind} {text!r} must be a function or a class, not {type(named).__name__}")
+        return named
 
     def names(self) -> str:
         """The built-in names as a person would type them."""
@@ -194,12 +202,13 @@ NETWORKS = Door(
 BEHAVIOURS = Door(
     "behaviour",
     {
-        "absent": Entry("clients.behaviour:absent", "misses a round with this probability", "", "PROBABILITY"),
+        "absent": Entry("clients.behaviour:absent", "misses a round with this probability", "", "PROBABILITY", most=1),
         "late": Entry(
             "clients.behaviour:late",
-            "sends its previous round's update with this probability",
+            "sends its previous round's model with this probability",
             "",
             "PROBABILITY",
+            most=1,
         ),
     },
     "extending.md",

@@ -62,7 +62,7 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
     )
     if deciding is not None:
         alone = (
-            f"decides: a client's contribution by {config.contribution}; reputations come from it, and gamma is taken "
+            f"decides: a client's contribution ({config.decided_by}); reputations come from it, and gamma is taken "
             f"with it. alone: test {metric} of the model the client trains alone, which BCF compares with the reward, "
             f"the test {metric} of the model it was paid."
         )

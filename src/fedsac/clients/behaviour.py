@@ -5,11 +5,12 @@ A behaviour is a function of round, client and update, asked for every client af
 write one is in docs/extending.md.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedsac.clients.population import Clients
@@ -23,10 +24,11 @@ from fedsac.rng import stream
 class Update:
     """What a behaviour may look at. All models are [parameters]; entries outside the client's neurons have no meaning.
 
-    `received` is the model the client was given, `trained` what honest training made of it. An attacker may know more:
-    `everyone` [N, parameters] are all clients' honest models, in the order of `clients`. `memory` is the client's own:
-    tensors and JSON values by name, kept from round to round and in checkpoints. `parameter` is the text behind the
-    behaviour's name, as in `absent:0.2`; `rng` belongs to this client and round.
+    `received` is the model the client was given, `trained` what honest training made of it; both are copies, the
+    client's own. An attacker may know more: `everyone` [N, parameters] are all clients' honest models, in the order of
+    `clients`, to be read only. `memory` is the client's own: tensors and JSON values by name, kept from round to round
+    and in checkpoints. `parameter` is the text behind the behaviour's name, as in `absent:0.2`; `rng` belongs to this
+    client and round.
     """
 
     received: Tensor
@@ -68,33 +70,48 @@ class Conduct:
     ) -> tuple[list[Tensor | None], State]:
         """What each client sends, from models trained honestly [N, parameters], and what clients remember after it.
 
-        Nothing here changes until the round is over: the caller puts the new memory in the old one's place.
+        Neither the arguments nor `self.memory` change: the caller puts the new memory in the old one's place when the
+        round is over.
         """
         sent: list[Tensor | None] = []
         memory: State = {}
+        version = trained._version  # torch counts changes made in place
         for i, name in enumerate(clients.names):
             own = {k.partition("/")[2]: v for k, v in self.memory.items() if k.partition("/")[0] == name}
             update = Update(
-                received=given.model(i),
-                trained=trained[i],
-                neurons=given.neurons[i],
+                received=given.model(i).clone(),
+                trained=trained[i].clone(),
+                neurons=given.neurons[i].clone(),
                 everyone=trained,
                 clients=clients.names,
-                memory=own,
+                memory={k: self._kept(k, v) for k, v in own.items()},
                 parameter=self._parameter,
                 rng=stream(clients.seed, "behaviour", round, name),
             )
             sent.append(self._checked(self._behaviour(round, name, update), trained[i]))
-            memory |= {f"{name}/{k}": v.clone() if isinstance(v, Tensor) else v for k, v in own.items()}
+            memory |= {f"{name}/{k}": self._kept(k, v) for k, v in update.memory.items()}
+            if trained._version != version:
+                raise FedsacError(f"behaviour {self._named} changes update.everyone in place; let it work on a clone")
         return sent, memory
+
+    def _kept(self, name: str, value: Any) -> Any:
+        """A copy of something remembered, as a checkpoint would give it back: a tensor, or what JSON can hold."""
+        if isinstance(value, Tensor):
+            return value.detach().clone()
+        try:
+            return json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError):
+            raise FedsacError(
+                f"behaviour {self._named} remembers {name!r} as {type(value).__name__}; memory holds tensors and JSON "
+                "values"
+            ) from None
 
     def _checked(self, answer: Tensor | None, like: Tensor) -> Tensor | None:
         if answer is None:
             return None
-        if not isinstance(answer, torch.Tensor) or answer.shape != like.shape:
-            shape = tuple(getattr(answer, "shape", ()))
+        if not isinstance(answer, Tensor) or answer.shape != like.shape:
+            got = f"a tensor of shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
             raise FedsacError(
-                f"behaviour {self._named} must return a model of shape {tuple(like.shape)} or None, not "
-                f"{type(answer).__name__} of shape {shape}"
+                f"behaviour {self._named} must return a model of shape {tuple(like.shape)}, or None, not {got}"
             )
-        return answer.to(like)
+        return answer.detach().to(like)

@@ -53,7 +53,9 @@ class LocalRound:
             sent, memory = conduct.behave(clients, given, round, trained.models)
             present = [i for i in present if sent[i] is not None]
             models = torch.stack([trained.models[i] if s is None else s for i, s in enumerate(sent)])
-            finite = (trained.finite & models.isfinite().all(1).cpu()).tolist()
+            # What is sent counts: whoever diverged, and sends something else, is not found out.
+            honest = (models == trained.models).all(1)
+            finite = (models.isfinite().all(1) & (trained.finite.to(honest.device) | ~honest)).tolist()
         answered = tuple(i for i in present if finite[i])
         return Updates(
             local_losses=_local_losses(clients, given, answered) if given.local_losses else None,

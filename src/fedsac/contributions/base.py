@@ -53,7 +53,9 @@ def read_given(path: Path, clients: Sequence[str]) -> tuple[float, ...]:
     """Contributions from a file, in the order of `clients`: a .json object {client: number}, or a .csv file with the
     columns client and contribution."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark in front
+    except FileNotFoundError:
+        raise FedsacError(f"contributions {path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise FedsacError(f"{path}: cannot be read ({error})") from None
     given = _json(text, path) if path.suffix.lower() == ".json" else _csv(text, path)
@@ -66,23 +68,37 @@ def read_given(path: Path, clients: Sequence[str]) -> tuple[float, ...]:
 
 def _json(text: str, path: Path) -> dict[str, object]:
     try:
-        found = json.loads(text)
-    except ValueError as error:
+        found = json.loads(text, object_pairs_hook=lambda pairs: _each_once(pairs, path))
+    except (ValueError, RecursionError) as error:
         raise FedsacError(f"{path}: not JSON ({error})") from None
     if not isinstance(found, dict):
         raise FedsacError(f'{path}: must be an object with a number for each client, as in {{"client-01": 0.5}}')
     return found
 
 
-def _csv(text: str, path: Path) -> dict[str, object]:
-    rows = csv.DictReader(io.StringIO(text))
-    if set(rows.fieldnames or ()) != {"client", "contribution"}:
-        raise FedsacError(f"{path}: line 1 must name the columns client and contribution, not {rows.fieldnames}")
+def _each_once(pairs: list[tuple[str, object]], path: Path) -> dict[str, object]:
     given: dict[str, object] = {}
-    for row in rows:
-        if row["client"] in given:
-            raise FedsacError(f"{path}: line {rows.line_num}: {row['client']} is there twice; keep one")
-        given[row["client"]] = row["contribution"]
+    for name, value in pairs:
+        if name in given:
+            raise FedsacError(f"{path}: {name} is there twice; keep one")
+        given[name] = value
+    return given
+
+
+def _csv(text: str, path: Path) -> dict[str, object]:
+    rows = csv.DictReader(io.StringIO(text), skipinitialspace=True, strict=True)
+    given: dict[str, object] = {}
+    try:
+        if sorted(rows.fieldnames or ()) != ["client", "contribution"]:
+            raise FedsacError(f"{path}: line 1 must name the columns client and contribution, not {rows.fieldnames}")
+        for row in rows:
+            if None in row:
+                raise FedsacError(f"{path}: line {rows.line_num} has more than two cells; keep two")
+            if row["client"] in given:
+                raise FedsacError(f"{path}: line {rows.line_num}: {row['client']} is there twice; keep one")
+            given[row["client"]] = row["contribution"]
+    except csv.Error as error:
+        raise FedsacError(f"{path}: line {rows.line_num}: {error}") from None
     return given
 
 

@@ -1,6 +1,7 @@
 """What contributions are measured from, and by the measure that a config names."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class Measurement:
     metric: Metric
 
 
-Measure = Callable[[Measurement, Samples], tuple[float, ...]]
+Measure = Callable[[Measurement, Samples], Sequence[float]]
 """From a run's clients and the samples that judge (V or the test set) to one number per client, of either sign."""
 
 
@@ -45,9 +46,16 @@ def decided(config: Config, run: Measurement, alone: Contributions) -> Contribut
     if config.contribution == STANDALONE:
         return alone
     measure: Measure = CONTRIBUTIONS.resolve(config.contribution)
-    values = tuple(float(v) for v in measure(run, run.test if config.contribution_on == "test" else run.validation))
-    if len(values) != len(names) or not all(v == v and abs(v) != float("inf") for v in values):
-        raise FedsacError(f"contribution {config.contribution} must give a number for each of {len(names)} clients")
+    measured = measure(run, run.test if config.contribution_on == "test" else run.validation)
+    try:
+        values = tuple(float(v) for v in measured)
+    except (TypeError, ValueError):
+        values = ()
+    if len(values) != len(names) or not all(map(math.isfinite, values)):
+        shown = " ".join(repr(measured).split())[:80]
+        raise FedsacError(
+            f"contribution {config.contribution} must give a number for each of {len(names)} clients, not {shown}"
+        )
     return replace(alone, deciding=values)
 
 

@@ -72,8 +72,16 @@ def counted_in_classes(scene: Scene) -> Scene:
 
 def deal(given: Deal) -> list[np.ndarray]:
     """Deal samples out as the scene says, and look whether it did."""
-    parts = [np.asarray(part) for part in SCENES.resolve(given.scene)(given)]
-    if len(parts) != given.clients or any(part.ndim != 1 or not len(part) for part in parts):
+    dealt = SCENES.resolve(given.scene)(given)
+    try:
+        parts = [np.asarray(part) for part in dealt]
+    except (TypeError, ValueError):
+        raise FedsacError(
+            f"scene {given.scene} must return a list of positions for each client, not {type(dealt).__name__}"
+        ) from None
+    if len(parts) != given.clients:
+        raise FedsacError(f"scene {given.scene} must serve {given.clients} clients, and serves {len(parts)}")
+    if any(part.ndim != 1 or not len(part) for part in parts):
         raise FedsacError(f"scene {given.scene} must give each of {given.clients} clients at least one sample")
     if any(part.dtype.kind not in "iu" or part.min() < 0 or part.max() >= len(given.labels) for part in parts):
         raise FedsacError(f"scene {given.scene} must give positions from 0 to {len(given.labels) - 1}")

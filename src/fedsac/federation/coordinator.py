@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fedsac.doors import METRICS
 from fedsac.federation.data import coordinator_split
 from fedsac.federation.engine import SiteEngine
 from fedsac.federation.folder import Federation
@@ -16,6 +17,7 @@ from fedsac.federation.link import Link
 from fedsac.federation.members import Member, packed, unpacked
 from fedsac.federation.pay import Payer
 from fedsac.federation.session import Session
+from fedsac.methods import make
 from fedsac.methods.base import Method, State, Task
 from fedsac.runs.folder import Folder
 from fedsac.runs.loop import play
@@ -123,8 +125,10 @@ class LedgerWatcher(Watcher):
 
 
 def prepared(federation: Federation) -> Prepared:
-    """The coordinator's own data and the model's start."""
+    """The coordinator's own data and the model's start. What does not exist is an error before any site is asked."""
     config = federation.config
+    make(config)
+    METRICS.resolve(config.metric)
     if federation.model:
         config = config.replace(network=federation.model)
     return prepare_split(config, coordinator_split(federation))

@@ -142,6 +142,7 @@ class SiteEngine:
             batch_losses=_losses(answered, names, BATCH_LOSSES, list) if given.batch_losses else None,
             traffic={"down": answered.payload, "up": up},
             remarks={
+                "clients": list(clients),
                 "failed": answered.failed,
                 "wire": {
                     "down": sum(answered.exchange.sent.values()),

@@ -27,7 +27,7 @@ from fedsac.federation.processes import (
     until,
 )
 from fedsac.federation.setup import init
-from fedsac.runs.setup import prepare
+from fedsac.runs.setup import DEFAULTS, prepare
 
 SIMULATED = "FEDSAC_SIMULATED"
 
@@ -70,6 +70,9 @@ def _wait(federation: Federation, control: Control, run: str) -> None:
 
 def deal_out(config: Config, path: Path) -> None:
     """A federation's folder with one site for each client of a config, and its data in it."""
+    for name in ("behaviour", "contributions"):
+        if getattr(config, name) is not None:
+            raise FedsacError(f"engine flower-simulation has no {name}; leave --{name} out, or use --engine local")
     (ready,) = prepare([config])
     dealt, data = ready.split, ready.split.data
     init(path, list(dealt.clients), f"{LOOPBACK}:{any_port()}")
@@ -103,6 +106,7 @@ address = "{LOOPBACK}:1"
 validation = "validation.npz"
 test = "test.npz"
 classes = [{named}]
+model = "{"" if config.network == DEFAULTS.network else config.network}"
 timeout = 3600
 control_port = {any_port()}
 

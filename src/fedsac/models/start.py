@@ -40,12 +40,26 @@ def initial_network(named: str, wanted: NetworkSpec) -> Network:
 
 def _from_factory(named: str, make: Callable[..., nn.Module], wanted: NetworkSpec) -> Network:
     """A factory of one's own takes the numbers of features and classes, or nothing, and gives a torch module."""
-    takes = len(inspect.signature(make).parameters)
-    if takes not in (0, 2):
-        raise FedsacError(f"network {named} must take features and classes, or nothing; it takes {takes} arguments")
+    given = (wanted.features, wanted.classes)
+    arguments = next((some for some in (given, ()) if _takes(make, some)), None)
+    if arguments is None:
+        raise FedsacError(
+            f"network {named} must take features and classes, or nothing; it takes {inspect.signature(make)}"
+        )
     # torch draws starting weights from its global generator: seeded for this, and left as it was.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(wanted.seed, "initial weights").integers(2**63)))
-        module = make(wanted.features, wanted.classes) if takes else make()
-    network = Network.of(module)
+        module = make(*arguments)
+    try:
+        network = Network.of(module)
+    except FedsacError as error:
+        raise FedsacError(f"network {named}: {error}") from None
     return Network(network.layout, network.params.to(wanted.dtype))
+
+
+def _takes(make: Callable[..., nn.Module], arguments: tuple[int, ...]) -> bool:
+    try:
+        inspect.signature(make).bind(*arguments)
+    except TypeError:
+        return False
+    return True

@@ -15,7 +15,7 @@ from fedsac.core.metrics import display_name
 from fedsac.errors import FedsacError
 from fedsac.runs.checkpoint import Checkpoint, peek
 from fedsac.runs.comparison import LIST
-from fedsac.runs.labels import chosen
+from fedsac.runs.labels import chosen, of_clients
 from fedsac.runs.places import DTYPE_BYTES, is_run
 
 
@@ -127,19 +127,19 @@ def _finished(path: Path, config: Config, found: tuple[Checkpoint, list[dict[str
     summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     check_version(summary["format_version"], path / "summary.json")
     records = [json.loads(line) for line in (path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
-    deciding = summary["contributions_deciding"]
+    deciding, names = summary["contributions_deciding"], tuple(map(str, summary["client_names"]))
     return Run(
         name=path.resolve().name,
         config=config,
         finished=True,
-        clients=tuple(map(str, summary["client_names"])),
+        clients=names,
         contributions=Contributions(
             tuple(summary["contributions"]),
             tuple(summary["contributions_test"]),
             tuple(summary["diverged_alone"]),
             None if deciding is None else tuple(deciding),
         ),
-        records=tuple(records),
+        records=of_clients(records, names),
         samples=tuple(summary["samples"]),
         reputations=None if summary["reputations"] is None else tuple(summary["reputations"]),
         reported_on=str(summary["reported_on"]),
@@ -154,14 +154,16 @@ def _unfinished(path: Path, config: Config, found: tuple[Checkpoint, list[dict[s
     count = len(checkpoint.contributions.test)
     # Names are not in a checkpoint, but a round that all have answered lists them in their order.
     whole = (record["answered"] for record in records if len(record["answered"]) == count)
-    names = next(whole, [f"client {i + 1}" for i in range(count)])
+    names = tuple(map(str, next(whole, [f"client {i + 1}" for i in range(count)])))
+    if records and len(records[-1].get("clients", ())) == count:  # a federation's
+        names = tuple(records[-1]["clients"])
     return Run(
         name=path.resolve().name,
         config=config,
         finished=False,
-        clients=tuple(map(str, names)),
+        clients=names,
         contributions=checkpoint.contributions,
-        records=tuple(records),
+        records=of_clients(records, names),
         **_state(config, records, found),
     )
 

@@ -42,7 +42,7 @@ def body(run: Run, drawn: Sequence[Figure]) -> str:
 
     parts = []
     if not run.finished:
-        said = f"Unfinished: {len(run.records)} of {run.config.rounds} rounds are committed."
+        said = f"Unfinished: {run.records[-1]['round']} of {run.config.rounds} rounds are committed."
         parts.append(paragraph(f"{said} `last` is round {run.last['round']}, the newest that was evaluated.", "badge"))
     parts.append(section(f"At the last round ({run.last['round']})", cards(_headline(run)), _labels(run)))
     paid = together("contribution-reward", "accuracy-rounds")
@@ -117,7 +117,7 @@ def _about_clients(run: Run) -> str:
         "gain: reward less alone."
     )
     if run.contributions.deciding is not None:
-        said += f" decides: the client's contribution by {run.config.contribution}, with which gamma is taken."
+        said += f" decides: the client's contribution ({run.config.decided_by}), with which gamma is taken."
     return paragraph(said, "note")
 
 

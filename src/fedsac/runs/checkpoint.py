@@ -126,10 +126,10 @@ def peek(path: Path) -> tuple[Checkpoint, list[dict[str, Any]]] | None:
 
 def _array(value: Any) -> np.ndarray | None:
     """A tensor or an array as an array; None of anything else."""
-    if isinstance(value, np.ndarray):
-        return np.ascontiguousarray(value)
     # Asked by its methods, not by its type: torch is not loaded for those who only read.
-    return np.ascontiguousarray(value.detach().cpu().numpy()) if hasattr(value, "detach") else None
+    array = value.detach().cpu().numpy() if hasattr(value, "detach") else value
+    # In C's order, and a single number stays one: np.ascontiguousarray would give it an axis.
+    return np.asarray(array, order="C") if isinstance(array, np.ndarray) else None
 
 
 def _digest(arrays: dict[str, np.ndarray], text: str) -> str:

@@ -38,12 +38,21 @@ def compare(base: Config, methods: Sequence[str], seeds: int, out: Path, watcher
         make(config)  # an unknown method is an error before anything is written
     folders = {f"{config.method.replace(':', '-')}-seed{config.seed}": config.toml() for config in configs}
     listed = json.dumps({"format_version": FORMAT_VERSION, "runs": folders}, indent=2) + "\n"
+    made = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / LIST, listed.encode())
     except OSError as error:
         raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
-    return _written(run_together(configs, [out / name for name in folders], watcher, every_round=False), out)
+    places = [out / name for name in folders]
+    try:
+        return _written(run_together(configs, places, watcher, every_round=False), out)
+    except FedsacError:
+        if not any(place.exists() for place in places):  # nothing was done: there is nothing to go on with
+            (out / LIST).unlink()
+            if made:
+                out.rmdir()
+        raise
 
 
 def resume_compare(out: Path, watcher: Watcher | None = None) -> list[Row]:

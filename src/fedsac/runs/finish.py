@@ -7,6 +7,7 @@ from torch import Tensor
 from fedsac.models.files import serialised_bytes
 from fedsac.models.network import Network
 from fedsac.models.submodels import extract
+from fedsac.runs.labels import of_clients
 from fedsac.runs.result import Result
 from fedsac.runs.running import Running
 from fedsac.runs.watcher import Watcher
@@ -33,8 +34,10 @@ def finished(run: Running, reward_models: RewardModels, seconds: float, watcher:
         clients=run.task.clients,
         samples=run.task.samples,
         contributions=run.contributions,
-        # Rounds before somebody came or left have other clients: they cannot be compared with these.
-        records=tuple(record for record in run.records if len(record["neurons"]) == len(run.task.clients)),
+        # A federation that an earlier version began has records without clients' names: their number has to do.
+        records=of_clients(
+            [record for record in run.records if len(record["neurons"]) == len(run.task.clients)], run.task.clients
+        ),
         reputations=run.assignment.reputations,
         layout=layout,
         global_model=common,

@@ -38,6 +38,8 @@ class Folder:
         self.path, self.config = path, config
         self._lock = _lock(path)
         self._log = b""
+        self._made = False  # by this process
+        self._unwritable = False  # a write has failed
 
     def __enter__(self) -> "Folder":
         return self
@@ -67,11 +69,13 @@ class Folder:
     def create(cls, path: Path, config: Config, *, overwrite: bool = False) -> "Folder":
         """A new run's folder; with `overwrite`, what an earlier run wrote there is removed, and nothing else."""
         cls.refuse(path, overwrite=overwrite)
+        made = not path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FedsacError(f"{path}: cannot make a folder there ({error.strerror}); name another") from None
         folder = cls(path, config)
+        folder._made = made
         try:
             for old in (file for pattern in OURS for file in path.glob(pattern)):
                 old.unlink(missing_ok=True)  # the config is replaced, not removed: the folder always is some run's
@@ -96,6 +100,17 @@ class Folder:
             folder.__exit__()
             raise
         return folder
+
+    def discard(self) -> None:
+        """Remove a run that failed before its first round was over: our files, and the folder if this process made it
+        and nothing else is in it. Where a write failed, everything stays: once there is room, the run can go on."""
+        if self._unwritable:
+            return
+        for file in (file for pattern in ("config.toml", *OURS) for file in self.path.glob(pattern)):
+            file.unlink(missing_ok=True)
+        for place in (self.path / "checkpoints", self.path / "rewards", *([self.path] if self._made else [])):
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
 
     def _furnish(self) -> None:
         """What every run's folder has from the start; a kill may have come before all of it was there."""
@@ -182,6 +197,7 @@ class Folder:
         try:
             action()
         except OSError as error:
+            self._unwritable = True
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             why, mend = ("the disk is full", "make room") if full else (error.strerror, "put that right")
             raise FedsacError(

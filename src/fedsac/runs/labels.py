@@ -11,6 +11,13 @@ JUDGED = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy", "mcg", "cgs")
 """The fairness part of a round's record. `accuracy` has max, mean and min of the rewards, by whatever metric."""
 
 
+def of_clients(records: Sequence[dict[str, Any]], clients: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """The rounds that these clients took part in, and nobody else: rounds before somebody came or left cannot be
+    compared with those after it. Records name `clients` where they may change, in a federation."""
+    names = list(clients)
+    return tuple(record for record in records if record.get("clients", names) == names)
+
+
 def chosen(records: Sequence[dict[str, Any]], contributions: Contributions) -> dict[str, dict[str, Any]]:
     """The record of the round that each label stands for; ties go to the later round, and to the last one where gamma
     is undefined in all.

@@ -13,7 +13,7 @@ from fedsac import methods
 from fedsac.clients.population import Clients
 from fedsac.compute.samples import Samples
 from fedsac.config import Config
-from fedsac.contributions.base import Contributions
+from fedsac.contributions.base import Contributions, read_given
 from fedsac.core.metrics import Metric
 from fedsac.core.units import Layout
 from fedsac.data.catalogue import is_function, load
@@ -105,15 +105,18 @@ class Prepared:
         )
 
 
-def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *, quiet: bool = True) -> list[Prepared]:
+def prepare(
+    configs: Sequence[Config], splits: Sequence[Split] | None = None, *, new: bool = True, quiet: bool = True
+) -> list[Prepared]:
     """Prepare runs that will share stacks: data sets are read once, images lie on the device once, and runs that
-    differ only in their method share everything else."""
+    differ only in their method share everything else. `new` runs have no contributions yet: a file with them must be
+    there, and sound."""
     read: dict[tuple[object, ...], DataSet] = {}
     on_device = _DataOnDevice()
     alike: dict[str, Prepared] = {}
     prepared = []
     for i, config in enumerate(configs):
-        _look_up(config)
+        _look_up(config, new=new)
         if splits is None:
             key = (config.data, config.data_dir, config.label, config.share)
             if key not in read:
@@ -132,16 +135,19 @@ def prepare(configs: Sequence[Config], splits: Sequence[Split] | None = None, *,
         prepared.append(on_device.prepare(config, dealt))
         if splits is None:
             alike[common] = prepared[-1]
+    for each in prepared:
+        if new and each.config.contributions is not None:
+            read_given(Path(each.config.contributions), each.clients.names)
     return prepared
 
 
-def _look_up(config: Config) -> None:
+def _look_up(config: Config, *, new: bool) -> None:
     """What does not exist is an error before any work is done."""
     methods.make(config)
     for door, name in ((METRICS, config.metric), (CONTRIBUTIONS, config.contribution), (BEHAVIOURS, config.behaviour)):
         if name is not None:
             door.resolve(name)
-    if config.contributions is not None and not Path(config.contributions).is_file():
+    if new and config.contributions is not None and not Path(config.contributions).is_file():
         raise FedsacError(f"contributions {config.contributions}: there is no such file")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from fedsac.clients.rounds import Absent
 from fedsac.config import Config
 from fedsac.data.split import Split
+from fedsac.errors import FedsacError
 from fedsac.runs.folder import Folder
 from fedsac.runs.local import LocalEngine
 from fedsac.runs.loop import play
@@ -50,7 +51,8 @@ def run_together(
 ) -> list[Result]:
     """Carry out several runs side by side, all their clients in shared stacks. What one run finds does not depend, but
     for rounding, on the others. `splits` replace what the configs would deal out; `absent` says who drops out of a
-    round; without `every_round`, commits are made only as often as they cost little."""
+    round; without `every_round`, commits are made only as often as they cost little. A run that
+    fails in its first round or before it, for a reason that the user can put right, leaves no folder behind."""
     places = outs or [None] * len(configs)
     for place in places:
         if place is not None:
@@ -63,7 +65,13 @@ def run_together(
             for p, place in zip(prepared, places, strict=True)
         ]
         runs = [Running(p, folder) for p, folder in zip(prepared, folders, strict=True)]
-        return play(runs, LocalEngine(watcher, absent), watcher, every_round=every_round)
+        try:
+            return play(runs, LocalEngine(watcher, absent), watcher, every_round=every_round)
+        except FedsacError:
+            for run in runs:
+                if run.folder is not None and not run.round:
+                    run.folder.discard()
+            raise
 
 
 def resume_together(
@@ -74,7 +82,7 @@ def resume_together(
     watcher = watcher or Watcher()
     with ExitStack() as open_folders:
         folders = [open_folders.enter_context(Folder.open(path)) for path in paths]
-        prepared = prepare([folder.config for folder in folders])
+        prepared = prepare([folder.config for folder in folders], new=False)
         runs = [Running(p, folder, keep_models=keep_models) for p, folder in zip(prepared, folders, strict=True)]
         for run in runs:
             run.take_up(watcher.note)

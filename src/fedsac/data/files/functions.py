@@ -21,9 +21,14 @@ def read_function(door: Door, named: str) -> tuple[Table, Table | None]:
 
 
 def _table(x: Any, y: Any, named: str, part: str) -> Table:
-    x = np.asarray(x)
+    try:
+        x, y = np.asarray(x), np.asarray(y)
+    except (TypeError, ValueError) as error:
+        raise FedsacError(f"{named}: x{part} or y{part} is no array ({error})") from None
     rows, channel = samples(x, f"{named}: x{part}")
-    labels = label_texts(np.asarray(y), f"{named}: y{part}")
+    if y.ndim != 1:
+        raise FedsacError(f"{named}: y{part} has {y.ndim} dimensions; return one label a sample")
+    labels = label_texts(y, f"{named}: y{part}")
     if len(labels) != len(rows):
         raise FedsacError(f"{named}: {len(labels)} labels for {len(rows)} samples")
     return Table(rows, labels, (), channel, top=255.0 if x.dtype == np.uint8 else 1.0)
