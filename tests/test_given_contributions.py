@@ -73,7 +73,7 @@ def test_the_summary_and_the_table_say_so(given, tmp_path, capsys):
 @pytest.mark.parametrize("method", ["fedsac-plus", "iafl", "fedrac", "cffl"])
 def test_methods_take_them_in_the_unit_range(method, config):
     result = fedsac.run(config.replace(method=method))
-    assert result.contributions.given("validation") == in_unit_range(GIVEN) == (1.0, 0.0, 0.25, 0.625)
+    assert result.contributions.for_method("validation") == in_unit_range(GIVEN) == (1.0, 0.0, 0.25, 0.625)
     json.dumps(result.summary(), allow_nan=False)
 
 
