@@ -11,19 +11,16 @@ it alone: `memory`. With `reward_by = "contribution"`, share = c / sum c, s_i = 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsac.config import Config
 from fedsac.core.transfer import to_device
-from fedsac.methods.base import Assignment, Method, State, Task, Updates
+from fedsac.methods.base import State, Task, Updates
 from fedsac.methods.shared.gradients import (
-    check_reward_by,
+    GradientMethod,
     contribution_shares,
     local_updates,
-    published_length,
     rescaled,
     sample_shares,
     weighted_sum,
@@ -32,25 +29,13 @@ from fedsac.methods.shared.largest import largest_entries
 
 
 @dataclass(frozen=True)
-class CFFL(Method):
-    length: float = 0.5
+class CFFL(GradientMethod):
     sharpness: float = 5.0
-    reward_by: str = "contribution"
     memory: bool = False
-
-    def __post_init__(self) -> None:
-        check_reward_by(self.reward_by)
-
-    @classmethod
-    def defaults(cls, config: Config) -> dict[str, Any]:
-        return {"length": published_length(config.data)}
 
     def start(self, task: Task) -> State:
         n = len(task.clients)
-        return {"models": task.initial.expand(n, -1), "r": torch.full((n,), 1 / n, dtype=torch.float64)}
-
-    def assign(self, task: Task, state: State) -> Assignment:
-        return Assignment(state["models"], task.everything, tuple(state["r"].tolist()))
+        return super().start(task) | {"r": torch.full((n,), 1 / n, dtype=torch.float64)}
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:

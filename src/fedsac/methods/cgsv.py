@@ -11,18 +11,14 @@ tables, r = c / sum c throughout. The published code keeps at most n - 1 of n en
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from fedsac.config import Config
-from fedsac.methods.base import Assignment, Method, State, Task, Updates
+from fedsac.methods.base import State, Task, Updates
 from fedsac.methods.shared.gradients import (
-    check_reward_by,
+    GradientMethod,
     cosines,
-    first_reputations,
     local_updates,
-    published_length,
     rescaled,
     sample_shares,
     weighted_sum,
@@ -31,25 +27,8 @@ from fedsac.methods.shared.largest import largest_entries
 
 
 @dataclass(frozen=True)
-class CGSV(Method):
-    length: float = 0.5
+class CGSV(GradientMethod):
     beta: float = 1.0
-    reward_by: str = "contribution"
-
-    def __post_init__(self) -> None:
-        check_reward_by(self.reward_by)
-
-    @classmethod
-    def defaults(cls, config: Config) -> dict[str, Any]:
-        return {"length": published_length(config.data)}
-
-    def start(self, task: Task) -> State:
-        n = len(task.clients)
-        r = first_reputations(task, self.reward_by)
-        return {"models": task.initial.expand(n, -1), "r": r}
-
-    def assign(self, task: Task, state: State) -> Assignment:
-        return Assignment(state["models"], task.everything, tuple(state["r"].tolist()))
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:

@@ -11,19 +11,16 @@ With `reward_by = "contribution"`, rep = c / sum c and K = 1. Clients report the
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsac.config import Config
-from fedsac.methods.base import Assignment, Method, State, Task, Updates
+from fedsac.methods.base import Assignment, State, Task, Updates
 from fedsac.methods.cgsv import quota
 from fedsac.methods.shared.gradients import (
-    check_reward_by,
+    GradientMethod,
     first_reputations,
     local_updates,
-    published_length,
     rescaled,
     sample_shares,
     weighted_sum,
@@ -32,17 +29,8 @@ from fedsac.methods.shared.largest import largest_entries
 
 
 @dataclass(frozen=True)
-class FedAVE(Method):
-    length: float = 0.5
+class FedAVE(GradientMethod):
     beta: float = 5.0
-    reward_by: str = "contribution"
-
-    def __post_init__(self) -> None:
-        check_reward_by(self.reward_by)
-
-    @classmethod
-    def defaults(cls, config: Config) -> dict[str, Any]:
-        return {"length": published_length(config.data)}
 
     def start(self, task: Task) -> State:
         n = len(task.clients)

@@ -12,19 +12,15 @@ From the 11th round on, clients with r_i below (1/3)/|R| are removed: they keep 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsac.config import Config
-from fedsac.methods.base import Assignment, Method, State, Task, Updates
+from fedsac.methods.base import State, Task, Updates
 from fedsac.methods.shared.gradients import (
-    check_reward_by,
+    GradientMethod,
     cosines,
-    first_reputations,
     local_updates,
-    published_length,
     sample_shares,
     weighted_sum,
 )
@@ -34,24 +30,9 @@ PATIENCE_ROUNDS = 10  # before any client is removed
 
 
 @dataclass(frozen=True)
-class RFFL(Method):
-    length: float = 0.5
-    reward_by: str = "contribution"
-
-    def __post_init__(self) -> None:
-        check_reward_by(self.reward_by)
-
-    @classmethod
-    def defaults(cls, config: Config) -> dict[str, Any]:
-        return {"length": published_length(config.data)}
-
+class RFFL(GradientMethod):
     def start(self, task: Task) -> State:
-        n = len(task.clients)
-        r = first_reputations(task, self.reward_by)
-        return {"models": task.initial.expand(n, -1), "r": r, "removed": []}
-
-    def assign(self, task: Task, state: State) -> Assignment:
-        return Assignment(state["models"], task.everything, tuple(state["r"].tolist()))
+        return super().start(task) | {"removed": []}
 
     def removed(self, state: State) -> tuple[int, ...]:
         return tuple(state["removed"])

@@ -1,26 +1,48 @@
 """What CGSV, CFFL, FedAVE and RFFL share: clients' updates, rescaled to a set length (L2 norm), and their weighted sum,
 of which each client gets a part. The papers call the updates gradients."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from fedsac.config import Config
 from fedsac.core.transfer import to_device
 from fedsac.errors import FedsacError
-from fedsac.methods.base import Task, Updates
+from fedsac.methods.base import Assignment, Method, State, Task, Updates
 
 REWARD_BY = ("contribution", "own")
 LENGTH = 0.5  # Gamma, the L2 norm that updates are rescaled to, as in CGSV's paper
 LENGTH_BY_DATA = {"cifar10": 0.15}  # data sets for which it has another value there
 
 
-def published_length(data: str) -> float:
-    """Gamma, as CGSV's authors set it for this data set."""
-    return LENGTH_BY_DATA.get(data, LENGTH)
+@dataclass(frozen=True)
+class GradientMethod(Method):
+    """Clients have models of their own (`models`) and reputations (`r`), by which they get a part of the common update.
 
+    `reward_by`: what reputations come from, contributions (as in FedSAC's tables) or the method's own rule.
+    """
 
-def check_reward_by(value: str) -> None:
-    if value not in REWARD_BY:
-        raise FedsacError(f"reward_by must be {' or '.join(REWARD_BY)}, not {value!r}")
+    length: float = LENGTH
+    reward_by: str = "contribution"
+
+    def __post_init__(self) -> None:
+        if self.reward_by not in REWARD_BY:
+            raise FedsacError(f"reward_by must be {' or '.join(REWARD_BY)}, not {self.reward_by!r}")
+
+    @classmethod
+    def defaults(cls, config: Config) -> dict[str, Any]:
+        return {"length": LENGTH_BY_DATA.get(config.data, LENGTH)}
+
+    def start(self, task: Task) -> State:
+        return {
+            "models": task.initial.expand(len(task.clients), -1),
+            "r": first_reputations(task, self.reward_by),
+        }
+
+    def assign(self, task: Task, state: State) -> Assignment:
+        return Assignment(state["models"], task.everything, tuple(state["r"].tolist()))
 
 
 def contribution_shares(task: Task) -> Tensor:
