@@ -38,7 +38,8 @@ class MeanModels:
         for w, b in self._later_layout.views(shares @ self._later_params):
             a = torch.baddbmm(b.unsqueeze(1), a.relu_(), w)
         if self._metric is accuracy:
-            return (a.argmax(2) == self._y).double().mean(1)
+            right: Tensor = (a.argmax(2) == self._y).double()
+            return right.mean(1)
         labels = self._y.cpu().numpy()
         return torch.tensor(
             [self._metric(labels, one.double().softmax(1).cpu().numpy()) for one in a], dtype=torch.float64

@@ -104,4 +104,5 @@ def sampled_shapley(utility: Utility, orders: np.ndarray, truncate: float) -> np
         after[untruncated] = worth(joined[untruncated])
         np.add.at(values, who, after - before)
         before = after
-    return values / count
+    means: np.ndarray = values / count
+    return means

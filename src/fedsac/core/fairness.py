@@ -88,7 +88,8 @@ def bcf(contributions: Values, rewards: Values) -> np.ndarray:
     """
     c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
     best = theta.max()
-    return (c < theta) & ((theta < (c + best) / 2) | (theta == best))
+    inside: np.ndarray = (c < theta) & ((theta < (c + best) / 2) | (theta == best))
+    return inside
 
 
 def alpha_bcf(contributions: Values, rewards: Values, alpha: float = 0.5) -> np.ndarray:
@@ -100,7 +101,8 @@ def alpha_bcf(contributions: Values, rewards: Values, alpha: float = 0.5) -> np.
     """
     c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
     relative = c / c.max() if c.max() > 0 else np.ones_like(c)
-    return (c < theta) & (theta <= ((1 - alpha) * relative + alpha) * theta.max())
+    inside: np.ndarray = (c < theta) & (theta <= ((1 - alpha) * relative + alpha) * theta.max())
+    return inside
 
 
 def gamma_limit(contributions: Values, best_reward: float) -> float | None:
@@ -143,7 +145,8 @@ def gamma_limit(contributions: Values, best_reward: float) -> float | None:
         theta = np.clip(a[:, None] + b[:, None] * c, low, high)
         theta = theta - theta.mean(1, keepdims=True)
         centred = c - c.mean()
-        return 100 * (theta @ centred) / np.sqrt((theta**2).sum(1) * (centred @ centred))
+        values: np.ndarray = 100 * (theta @ centred) / np.sqrt((theta**2).sum(1) * (centred @ centred))
+        return values
 
     steep = (best_reward - c.min()) / np.ptp(c)  # the slope of the line from the least contribution to the best reward
     slopes = np.concatenate([[0], steep * np.geomspace(1e-4, 1e2, 60)])

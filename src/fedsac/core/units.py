@@ -59,7 +59,8 @@ class Layout:
 
     def by_layer(self, neurons: Tensor) -> tuple[Tensor, ...]:
         """Split a tensor [..., neurons] into one per hidden layer, [..., neurons of the layer]."""
-        return neurons.split(self.sizes[1:-1], dim=-1)
+        layers: tuple[Tensor, ...] = neurons.split(self.sizes[1:-1], dim=-1)
+        return layers
 
     def ends(self, neurons: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """For each layer of weights, which of its inputs [..., in] and of its outputs [..., out] are held, from a mask
