@@ -103,7 +103,7 @@ def _simulate(chosen: argparse.Namespace) -> None:
     try:
         from fedsac.federation.folder import Federation
         from fedsac.federation.simulation import simulate
-        from fedsac.federation.watch import shown, status
+        from fedsac.federation.watch import as_table, status
     except ImportError as error:
         raise FedsacError(f"--engine flower-simulation needs {error.name}; install fedsac[flower]") from None
     config = configured(chosen)
@@ -112,7 +112,7 @@ def _simulate(chosen: argparse.Namespace) -> None:
     if chosen.json:
         print((folder / "server" / "run" / "summary.json").read_text())
     else:
-        print(shown(status(Federation.load(folder))))
+        print(as_table(status(Federation.load(folder))))
         print(f"the federation is in {folder}, its run in {folder / 'server' / 'run'}")
 
 
