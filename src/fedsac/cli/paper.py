@@ -49,10 +49,10 @@ def add(commands: Any) -> None:
 
 
 def do(chosen: argparse.Namespace) -> None:
-    from fedsac.paper.experiments import named
+    from fedsac.paper.experiments import parse_targets
     from fedsac.paper.results import Results
 
-    targets = named(chosen.targets)
+    targets = parse_targets(chosen.targets)
     if chosen.raw is not None:
         for flag in ("quick", "seeds", "rounds", "threads", "data_dir"):
             if getattr(chosen, flag):
@@ -110,11 +110,11 @@ def _theorems(targets: Sequence[str], quick: bool, out: Path | None) -> str | No
     from fedsac.paper import theorems_page
     from fedsac.paper.theorems import study
 
-    found = study(quick=quick, note=Screen(sys.stderr).note)
+    theorems = study(quick=quick, note=Screen(sys.stderr).note)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomic(out / THEOREMS, theorems_page.markdown(found).encode())
-    return theorems_page.text(found)
+        write_atomic(out / THEOREMS, theorems_page.markdown(theorems).encode())
+    return theorems_page.text(theorems)
 
 
 def _show(targets: Sequence[str], results: Any, theorems: str | None) -> None:
