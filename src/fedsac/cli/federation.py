@@ -1,4 +1,4 @@
-"""`fedsac federation`: real sites over a real network, on Flower."""
+"""`fedsac federation`: a federation of real sites over a network, on Flower."""
 
 import argparse
 import json
@@ -75,7 +75,7 @@ def do_server(chosen: argparse.Namespace) -> None:
     from fedsac.federation.processes import Server
 
     federation = Federation.load(chosen.folder)
-    coordinator_split(federation)  # what is wrong with the data is said here, not in a log
+    coordinator_split(federation)  # so that an error in the data is shown here, not only in a log
     Server(federation, _say).serve()
 
 
@@ -100,7 +100,7 @@ def do_run(chosen: argparse.Namespace) -> None:
     ):
         _say(as_table(state))
         return
-    coordinator_split(federation)  # what is wrong with the data is said here, not in a log
+    coordinator_split(federation)  # so that an error in the data is shown here, not only in a log
     (federation.server / FAILED_FILE).unlink(missing_ok=True)
     (federation.server / REQUESTED_FILE).touch()
     if not is_listening(LOOPBACK, federation.control_port):

@@ -24,7 +24,7 @@ from fedsac.runs.running import Running
 from fedsac.runs.setup import Prepared, placed
 from fedsac.runs.watcher import RunInfo, Watcher
 
-COORDINATOR_STATE = "federation"  # the key of the coordinator's own part of a checkpoint's state
+OURS = "federation"  # the coordinator's own part of a checkpoint's state
 
 
 class Coordinator:
@@ -65,16 +65,16 @@ class Coordinator:
             config = run.prepared.config
             session.ledger.append("began", fingerprint=run.prepared.fingerprint, config=config.toml())
             return
-        state = run.state.pop(COORDINATOR_STATE)
-        session.members.update(unpacked(state["members"]))
-        session.ledger.append("resumed", round=run.round, committed=state["ledger"])
+        ours = run.state.pop(OURS)
+        session.members.update(unpacked(ours["members"]))
+        session.ledger.append("resumed", round=run.round, committed=ours["ledger"])
         self._say(f"going on after round {run.round}")
 
     def _engine_state(self) -> State:
         """What a checkpoint holds beside the method's state."""
         ledger, members = self._session.ledger, self._session.members
-        state = {"members": packed(members), "clients": list(self.clients), "ledger": len(ledger.entries)}
-        return {COORDINATOR_STATE: state}
+        ours = {"members": packed(members), "clients": list(self.clients), "ledger": len(ledger.entries)}
+        return {OURS: ours}
 
     # -- the run's current state
 
@@ -126,7 +126,7 @@ class LedgerWatcher(Watcher):
 
 
 def prepared(federation: Federation) -> Prepared:
-    """The coordinator's data and the initial model, as the round loop takes them."""
+    """The coordinator's own data and the model's start."""
     config = federation.config
     if federation.model:
         config = config.replace(network=federation.model)

@@ -36,7 +36,7 @@ def simulate(config: Config, path: Path, say: Callable[[str], None]) -> None:
     """Split the data over sites in a new federation's folder, and run it on Flower's simulation engine."""
     if importlib.util.find_spec("ray") is None:
         raise FedsacError("engine flower-simulation needs ray; install fedsac[simulation]")
-    make_federation(config, path)
+    deal_out(config, path)
     federation = Federation.load(path)
     control = FlowerControl(federation, insecure=True)
     command = [
@@ -69,8 +69,8 @@ def _wait(federation: Federation, control: FlowerControl, run: str) -> None:
         raise FedsacError((federation.server / FAILED_FILE).read_text())
 
 
-def make_federation(config: Config, path: Path) -> None:
-    """Create a federation's folder with one site, and its data, for each client of a config."""
+def deal_out(config: Config, path: Path) -> None:
+    """A federation's folder with one site for each client of a config, and its data in it."""
     (ready,) = prepare([config])
     dealt, data = ready.split, ready.split.data
     init(path, list(dealt.clients), f"{LOOPBACK}:{free_port()}")
