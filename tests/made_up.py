@@ -1,6 +1,6 @@
 """Results made up for the tests of tables and claims: every number is chosen, none is measured."""
 
-from fedsac.paper.results import Picked, Results, Run
+from fedsac.paper.results import ChosenRound, Results, Run
 from fedsac.paper.settings import preset
 
 GAMMA, ACCURACY = 90.0, 0.5
@@ -9,7 +9,7 @@ GAMMA, ACCURACY = 90.0, 0.5
 def run(method="fedsac", data="cifar10", scene="pow", clients=10, *, seed=0, beta=None, best=None, last=None, **other):
     """A run; `best` and `last` are (gamma, best reward, accuracy of the common model), as many as are given."""
     settings = preset("paper", data, scene)
-    labels = {"best": _picked(best), "last": _picked(last if last is not None else best)}
+    labels = {"best": _chosen_round(best), "last": _chosen_round(last if last is not None else best)}
     given = {
         "rounds": 40,
         "contributions": tuple(0.25 * i / clients for i in range(1, clients + 1)),
@@ -38,9 +38,9 @@ def run(method="fedsac", data="cifar10", scene="pow", clients=10, *, seed=0, bet
     )
 
 
-def _picked(numbers):
+def _chosen_round(numbers):
     gamma, top, common = (*(numbers or ()), *(GAMMA, ACCURACY, None)[len(numbers or ()) :])
-    return Picked(7, gamma, 99.0, 0.5, 0.5, top, top * 0.9, top * 0.8, common, (top,))
+    return ChosenRound(7, gamma, 99.0, 0.5, 0.5, top, top * 0.9, top * 0.8, common, (top,))
 
 
 def results(*runs, quick=False):

@@ -32,7 +32,7 @@ def test_a_run_ends_with_its_table(capsys):
     out, err = capsys.readouterr()
     for text in ("client-03", "reward", "in BCF", "last", "selected", "best", "runs/digits-pow-fedsac-seed0"):
         assert text in out
-    assert "together (rounds): 2/2" in err
+    assert "federated training (rounds): 2/2" in err
     assert max(len(line) for line in out.splitlines()) <= 80 + len("runs/")
 
 

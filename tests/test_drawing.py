@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedsac.report import axes
 from fedsac.report.charts import (
-    MOST_POINTS,
+    MAX_LINE_POINTS,
     Series,
     bars,
     clients_by_method,
@@ -231,7 +231,7 @@ def test_series_differ_in_colour_or_mark_and_keep_theirs():
 def test_a_long_line_is_thinned_and_keeps_its_ends():
     points = tuple((t, t % 7) for t in range(1, 5001))
     (line,) = (s for s in lines("t", [Series("a", points)], "round", "y").shapes if isinstance(s, Line) and s.tips)
-    assert len(line.points) == len(line.tips) == MOST_POINTS
+    assert len(line.points) == len(line.tips) == MAX_LINE_POINTS
     assert line.tips[0].startswith("a, round 1:") and line.tips[-1].startswith("a, round 5000:")
 
 

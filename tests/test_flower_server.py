@@ -24,7 +24,7 @@ from fedsac.federation.folder import Federation  # noqa: E402
 from fedsac.federation.identity import sign  # noqa: E402
 from fedsac.federation.ledger import read  # noqa: E402
 from fedsac.federation.pay import verify  # noqa: E402
-from fedsac.federation.setup import add, end  # noqa: E402
+from fedsac.federation.setup import add, remove  # noqa: E402
 from fedsac.federation.site import Site  # noqa: E402
 from fedsac.models.files import ModelFile  # noqa: E402
 from fedsac.runs.setup import prepare  # noqa: E402
@@ -580,7 +580,7 @@ def test_a_site_joins_later_and_one_leaves(method, silos, tmp_path):
             toml.write_text(toml.read_text().replace('"data.csv"', '"data.npz"'))
             grid.folders = nodes(folder)
         if (said["kind"], said["round"], site) == ("round", 3, "a"):
-            end(folder, "b", revoked=False)
+            remove(folder, "b", revoked=False)
 
     grid.before = before
     found = coordinate(folder, grid)
@@ -602,7 +602,7 @@ def test_a_revoked_site_is_sent_nothing_more(silos, tmp_path):
 
     def before(site, message):
         if (order_of(message)["kind"], order_of(message)["round"], site) == ("round", 1, "a"):
-            end(folder, "b", revoked=True)
+            remove(folder, "b", revoked=True)
 
     grid.before = before
     coordinate(folder, grid)
@@ -616,7 +616,7 @@ def test_revoked_in_the_last_round_a_site_is_not_paid(silos, tmp_path):
 
     def before(site, message):
         if (order_of(message)["kind"], order_of(message)["round"], site) == ("round", 1, "a"):
-            end(folder, "b", revoked=True)
+            remove(folder, "b", revoked=True)
 
     grid.before = before
     found = coordinate(folder, grid)

@@ -32,7 +32,7 @@ def test_first_in_k_of_n():
     assert str(failed.column) == "CIFAR-10 CLA"
     assert failed.numbers == "FedSAC 90.00, q-FFL 95.00"
     assert [str(one.column) for one in found.failures("last")] == ["CIFAR-10 CLA", "CIFAR-10 DIR(1.0)"]
-    assert found.beside == {}  # nobody ran the other beta
+    assert found.verdicts_other_beta == {}  # nobody ran the other beta
 
 
 def test_a_tie_is_not_first():
@@ -56,8 +56,8 @@ def test_both_settings_side_by_side():
     made += column("cla", qffl=(95.0, 0.2), fedsac=(90.0, 0.4))
     found = claim("fairness-first", *made)
     assert found.count("best") == (0, 2)
-    assert found.count("best", beside=True) == (1, 2)
-    assert found.failures("best", beside=True) == []  # told once is enough
+    assert found.count("best", other_beta=True) == (1, 2)
+    assert found.failures("best", other_beta=True) == []  # told once is enough
     assert "best 0 of 2, last 0 of 2 | best 1 of 2, last 1 of 2 |" in markdown_claims([found])
 
 
@@ -114,7 +114,7 @@ def test_ablations_in_the_printed_order():
         "FedSAC 99.00 > w/o aggregation 90.00 > w/o allocation 10.00, printed w/o aggregation > FedSAC > w/o allocation"
     )
     # FedSAC alone was run at the other beta: nothing to compare it with there.
-    assert claim("ablation-fairness", *made, run(beta=10.0)).beside == {}
+    assert claim("ablation-fairness", *made, run(beta=10.0)).verdicts_other_beta == {}
 
 
 def test_more_clients():

@@ -9,7 +9,7 @@ import pytest
 from fedsac import Config, FedsacError
 from fedsac.cli import main
 from fedsac.paper import experiments, job
-from fedsac.paper.experiments import FULL, TARGETS, Scale, named, runs
+from fedsac.paper.experiments import FULL, TARGETS, Scale, parse_targets, runs
 from fedsac.paper.results import Results
 from fedsac.runs.watcher import Watcher
 from tests.data.made import cifar_content, idx_content, put, put_svhn
@@ -74,7 +74,7 @@ class Counting(Watcher):
     ],
 )
 def test_the_runs_that_a_target_needs(targets, number):
-    assert len(runs(named(targets), FULL)) == number
+    assert len(runs(parse_targets(targets), FULL)) == number
 
 
 def test_the_settings_are_the_papers():
@@ -88,8 +88,8 @@ def test_the_settings_are_the_papers():
 
 
 def test_all_is_everything():
-    assert named(["all"]) == list(TARGETS)
-    assert named(["theorems", "table2", "table1"]) == ["table1", "table2", "theorems"]
+    assert parse_targets(["all"]) == list(TARGETS)
+    assert parse_targets(["theorems", "table2", "table1"]) == ["table1", "table2", "theorems"]
 
 
 def test_a_finished_run_is_never_run_again(made_data, finished):

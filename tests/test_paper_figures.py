@@ -7,7 +7,7 @@ import pytest
 
 from fedsac.core.fairness import gamma, gamma_limit
 from fedsac.paper.figures import COMPARED, FIGURE1, INSIDE_BCF, all_figures, figure1, figure3, figure4, figure5, figure6
-from fedsac.paper.results import Picked, Results, Run
+from fedsac.paper.results import ChosenRound, Results, Run
 from fedsac.paper.settings import SCENES, TABLE9
 from fedsac.report.drawing import pdf, svg
 from fedsac.report.shapes import Drawing, Line, Mark
@@ -23,7 +23,7 @@ def made_up(data: str, scene: str, method: str, seed: int, beta: float = 5.0, cu
     labels = {}
     for k, label in enumerate(("last", "selected", "best")):
         rewards = tuple(0.4 + 0.02 * i + 0.01 * m + 0.002 * seed + 0.001 * k for i in range(CLIENTS))
-        labels[label] = Picked(
+        labels[label] = ChosenRound(
             7, 90.0 + m + seed + k / 4, 99.0, 0.5, 0.5, max(rewards), 0.5, min(rewards), None, rewards
         )
     points = tuple((t, tuple(0.1 * t + 0.01 * i + 0.02 * seed for i in range(CLIENTS))) for t in (1, 2, 3))
@@ -107,7 +107,7 @@ def test_what_was_not_run_is_left_out():
 
 def test_a_method_without_gamma_has_no_point():
     run = made_up("svhn", "pow", "cgsv", 0)
-    picked = {label: Picked(**{**vars(p), "gamma": None}) for label, p in run.labels.items()}
+    picked = {label: ChosenRound(**{**vars(p), "gamma": None}) for label, p in run.labels.items()}
     assert figure3(Results({}, (Run(**{**vars(run), "labels": picked}),))) == []
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from fedsac.paper.page import write_page
 from fedsac.paper.printed import TABLES, Column
-from fedsac.paper.render import markdown, shown, terminal, write_csv
+from fedsac.paper.render import cell_text, markdown, terminal, write_csv
 from fedsac.paper.tables import contradictions, table, tables
 from tests.made_up import column, results, run
 
@@ -15,8 +15,8 @@ SCENES = {"POW", "CLA", "DIR(1.0)", "DIR(2.0)", "DIR(3.0)"}
 POW = TABLES["table1"].index(Column("cifar10", 10, "pow"))
 
 
-def cell(built, key, place=POW):
-    return built.row(key).cells[place]
+def cell(built, key, position=POW):
+    return built.row(key).cells[position]
 
 
 def test_mean_and_deviation_over_seeds():
@@ -32,8 +32,8 @@ def test_what_was_not_run_stays_empty():
     built = table("table1", results(run(best=(98.0,))))
     assert cell(built, "fedavg").ours == {}
     assert cell(built, "fedsac", POW + 1).ours == {}
-    assert shown(built, cell(built, "fedavg"), "best") == "-"
-    assert shown(built, cell(built, "fedsac"), "best") == "98.00"  # one seed: no deviation
+    assert cell_text(built, cell(built, "fedavg"), "best") == "-"
+    assert cell_text(built, cell(built, "fedsac"), "best") == "98.00"  # one seed: no deviation
     assert [row.key for row in built.rows][-1] == "fedsac"  # no row for a beta that nobody ran
     assert table("table1", results()).empty
     assert "not run" in table("table1", results()).headline
@@ -43,9 +43,9 @@ def test_an_undefined_gamma_is_not_averaged_and_said():
     built = table("table1", results(*(run(seed=seed, best=(gamma,)) for seed, gamma in enumerate((98.0, None, 96.0)))))
     one = cell(built, "fedsac")
     assert (one.ours["best"].mean, one.ours["best"].seeds) == (97.0, 3)
-    assert shown(built, one, "best") == "97.00 ±1.4 2/3"
+    assert cell_text(built, one, "best") == "97.00 ±1.4 2/3"
     nobody = table("table1", results(run(best=(None,))))
-    assert shown(nobody, cell(nobody, "fedsac"), "best") == "- 0/1"
+    assert cell_text(nobody, cell(nobody, "fedsac"), "best") == "- 0/1"
     assert cell(nobody, "fedsac").ranks == {}
 
 
@@ -62,10 +62,10 @@ def test_both_settings_of_beta():
     built = table("table1", results(*made))
     assert cell(built, "fedsac").mean("best") == 97.0
     assert cell(built, "fedsac:other-beta").mean("best") == 99.0
-    place = POW + 2
-    assert cell(built, "fedsac", place).mean("best") == 96.0
-    assert cell(built, "fedsac:other-beta", place).same
-    assert shown(built, cell(built, "fedsac:other-beta", place), "best") == "="
+    position = POW + 2
+    assert cell(built, "fedsac", position).mean("best") == 96.0
+    assert cell(built, "fedsac:other-beta", position).same
+    assert cell_text(built, cell(built, "fedsac:other-beta", position), "best") == "="
 
 
 def test_ranks_and_what_they_mark():
@@ -104,8 +104,8 @@ def test_equal_numbers_share_a_rank():
     made = [run(name, megabytes=size, counted=size, serialised=size + 1) for name, size in sizes.items()]
     built = table("table8", results(*made))
     assert [cell(built, name).ranks["mean"] for name in sizes] == [(2, 2), (2, 2), (1, 1)]
-    assert shown(built, cell(built, "fedsac"), "paper") == "23.57"
-    assert [shown(built, cell(built, "fedsac"), label) for label in built.labels] == ["23.00", "23.00", "24.00"]
+    assert cell_text(built, cell(built, "fedsac"), "paper") == "23.57"
+    assert [cell_text(built, cell(built, "fedsac"), label) for label in built.labels] == ["23.00", "23.00", "24.00"]
 
 
 def test_accuracies_in_percent_and_standalone_from_contributions():
@@ -127,8 +127,8 @@ def test_accuracies_in_percent_and_standalone_from_contributions():
 def test_more_clients_have_the_settings_of_ten():
     made = [run(clients=20, beta=5.0, best=(97.0,)), run(clients=20, beta=10.0, best=(99.0,)), run(best=(1.0,))]
     built = table("table5", results(*made))
-    place = TABLES["table5"].index(Column("cifar10", 20, "pow"))
-    assert [cell(built, key, place).mean("best") for key in ("fedsac", "fedsac:other-beta")] == [97.0, 99.0]
+    position = TABLES["table5"].index(Column("cifar10", 20, "pow"))
+    assert [cell(built, key, position).mean("best") for key in ("fedsac", "fedsac:other-beta")] == [97.0, 99.0]
 
 
 def test_ablations():
@@ -144,15 +144,15 @@ def test_table_7_has_the_best_and_the_lowest_and_how_many_seeds_were_fair():
     built = table("table7", results(*made))
     one = cell(built, "beta=2", 0)
     assert (one.ours["fair"].mean, one.ours["fair"].lowest) == (pytest.approx(49.0), pytest.approx(35.0))
-    assert shown(built, one, "fair") == "49.00 (35.00) 2/3"
-    assert shown(built, one, "last") == "60.00 (48.00)"
-    assert shown(built, one, "paper") == "49.23 (44.77)"
+    assert cell_text(built, one, "fair") == "49.00 (35.00) 2/3"
+    assert cell_text(built, one, "last") == "60.00 (48.00)"
+    assert cell_text(built, one, "paper") == "49.23 (44.77)"
     assert cell(built, "beta=5", 0).ours == {}
 
 
 def test_table_9_shows_what_was_run_and_names_the_contradictions():
     built = table("table9", results(run(beta=5.0), run(beta=10.0), run("fedavg", beta=1.0)))
-    says = {row.name: [shown(built, row.cells[0], line) for line in ("paper", "runs")] for row in built.rows}
+    says = {row.name: [cell_text(built, row.cells[0], line) for line in ("paper", "runs")] for row in built.rows}
     assert says == {
         "learning rate": ["0.05", "0.05"],
         "local steps": ["15", "15"],

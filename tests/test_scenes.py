@@ -44,7 +44,7 @@ def test_pow_has_the_sizes_of_the_power_law():
 def test_pow_sizes_are_scipys_quantiles(clients, total):
     from scipy.stats import powerlaw
 
-    b = np.linspace(*powerlaw(scenes.POWER).ppf([0.01, 0.99]), clients)
+    b = np.linspace(*powerlaw(scenes.POWER_LAW_EXPONENT).ppf([0.01, 0.99]), clients)
     sizes = np.ceil(b / b.sum() * total).astype(int).tolist()
     assert scenes.power_sizes(clients, total)[:-1] == sizes[:-1]
 

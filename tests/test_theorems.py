@@ -65,7 +65,7 @@ def test_l_equal_to_mu_and_a_small_gradient_order_the_losses(model, c, mu, direc
     model, direction = tensor(model), tensor(direction)[: len(model)]
     held = fedsac.allocate(direction, fedsac.reputation(c, 5))
     larger, smaller = theorem1.pairs(held)
-    bound = theorem1.nearness(model, mu, held[larger], held[smaller])
+    bound = theorem1.gradient_bound(model, mu, held[larger], held[smaller])
     least = float(bound.min()) if len(bound) else 0.0
     gradient = direction / direction.norm() * least * length
     problem = Quadratic(mu * torch.eye(len(model), dtype=torch.float64), model, gradient)
@@ -78,7 +78,7 @@ def test_the_bound_on_the_gradient_is_half_l_times_the_distance_and_sharp(model,
     smaller = torch.arange(len(model)) < min(size, len(model) - 1)
     larger = torch.ones_like(smaller)
     apart = torch.where(smaller, 0, model)
-    bound = float(theorem1.nearness(model, mu, larger, smaller))
+    bound = float(theorem1.gradient_bound(model, mu, larger, smaller))
     assert bound == pytest.approx(mu * float(apart.norm()) / 2)
     for factor, worse in ((0.99, False), (1.01, True)):
         gradient = apart / apart.norm() * bound * factor
@@ -157,7 +157,7 @@ def test_some_eigenvalue_lies_within_the_error(seed, steps):
 
 def path(holding, *, coupled, differ, steps=4000):
     task = theorem2.problem(0, coupled=coupled, differ=differ)
-    return task, theorem2.federate(task, holding, theorem2.decreasing(5), steps=steps, local_steps=5, seed=0)
+    return task, theorem2.local_sgd(task, holding, theorem2.decreasing_rate(5), steps=steps, local_steps=5, seed=0)
 
 
 def test_where_everybody_holds_everything_the_rate_is_one_over_t_and_the_bound_holds():
@@ -228,9 +228,9 @@ def test_the_gap_of_a_problem_is_what_its_clients_losses_say():
 def test_a_constant_rate_ends_at_the_floor_of_its_recursion(local_steps):
     task = theorem2.problem(0, coupled=True, differ=True)
     exact, drift = theorem2.constant_rate(task, 0.05, local_steps)
-    options = {"steps": 3000, "local_steps": local_steps, "seed": 0, "marks": range(1, 3001)}
-    noisy = theorem2.federate(task, theorem2.EVERYTHING, lambda t: 0.05, **options)
-    silent = theorem2.federate(task, theorem2.EVERYTHING, lambda t: 0.05, noise=0.0, **options)
+    options = {"steps": 3000, "local_steps": local_steps, "seed": 0, "at_rounds": range(1, 3001)}
+    noisy = theorem2.local_sgd(task, theorem2.EVERYTHING, lambda t: 0.05, **options)
+    silent = theorem2.local_sgd(task, theorem2.EVERYTHING, lambda t: 0.05, noise=0.0, **options)
     assert noisy.settled() == pytest.approx(exact, rel=0.05)
     assert silent.settled() == pytest.approx(drift, rel=1e-6, abs=1e-20)
 

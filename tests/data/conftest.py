@@ -16,8 +16,8 @@ def own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     # Port 9 (discard) on this machine: a forgotten download is refused at once instead of going out.
     monkeypatch.setenv("FEDSAC_MIRROR", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(registry, "cache", lambda: home)
-    monkeypatch.setattr("fedsac.data.published.fetch.cache", lambda: home)
+    monkeypatch.setattr(registry, "cache_folder", lambda: home)
+    monkeypatch.setattr("fedsac.data.published.fetch.cache_folder", lambda: home)
     for name, wanted in registry.PUBLISHED.items():
         monkeypatch.setitem(registry.PUBLISHED, name, replace(wanted, system=None))
     return home

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedsac.data.catalogue import load
-from fedsac.data.files.csvfile import CHUNK
+from fedsac.data.files.csvfile import CHUNK_ROWS
 from fedsac.data.files.reading import read_table
 from tests.data.made import refused, unhurried
 
@@ -112,9 +112,9 @@ def test_many_columns_are_not_all_listed(tmp_path: Path) -> None:
 
 
 def test_fault_far_down_the_file(tmp_path: Path) -> None:
-    rows = ["1,2,x"] * (2 * CHUNK + 100)
-    rows[2 * CHUNK + 50] = "1,oops,x"
-    with refused(f"line {2 * CHUNK + 52}", "column 'b'", "'oops'"):
+    rows = ["1,2,x"] * (2 * CHUNK_ROWS + 100)
+    rows[2 * CHUNK_ROWS + 50] = "1,oops,x"
+    with refused(f"line {2 * CHUNK_ROWS + 52}", "column 'b'", "'oops'"):
         load(str(written(tmp_path, "a,b,label\n" + "\n".join(rows))))
 
 

@@ -107,12 +107,12 @@ def test_places_that_do_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_listing(tmp_path: Path) -> None:
     put(tmp_path / "mnist", idx_content())
     put(tmp_path / "cifar-10-batches-bin", {"test_batch.bin": b""})  # only one of six
-    found = {entry.name: entry for entry in listing(tmp_path)}
-    assert list(found) == ["digits", "fashion-mnist", "cifar10", "svhn", "mnist"]
-    assert found["mnist"].found == tmp_path / "mnist"
-    assert found["cifar10"].found is None and found["fashion-mnist"].found is None
-    assert "embedded" in found["digits"].what and found["digits"].found is not None
-    assert found["mnist"].what == "60,000 + 10,000 images 28x28 of digits, 10 classes"
+    listed = {entry.name: entry for entry in listing(tmp_path)}
+    assert list(listed) == ["digits", "fashion-mnist", "cifar10", "svhn", "mnist"]
+    assert listed["mnist"].folder == tmp_path / "mnist"
+    assert listed["cifar10"].folder is None and listed["fashion-mnist"].folder is None
+    assert "embedded" in listed["digits"].what and listed["digits"].folder is not None
+    assert listed["mnist"].what == "60,000 + 10,000 images 28x28 of digits, 10 classes"
 
 
 def test_offline_message(tmp_path: Path, own_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from fedsac.version import __version__
 
 
 class _Parser(argparse.ArgumentParser):
-    """Bad usage is one line that says what is wrong, not a page of options."""
+    """Reports wrong usage in one line, without the list of all options."""
 
     def error(self, message: str) -> NoReturn:
         raise FedsacError(f"{message} (see {self.prog} --help)")
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. 0: done; 2: something the user can put right, said in one line; 130: interrupted."""
+    """Run one command; returns the exit status. 0: done; 2: an error, reported in one line; 130: interrupted."""
     _let_term_interrupt()
     try:
         chosen = parser().parse_args(arguments)
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (OSError, MemoryError, OverflowError) as error:
         if isinstance(error, BrokenPipeError):
-            # The reader went away (`| head`): stop quietly, and keep Python from complaining when it closes stdout.
+            # The reader has closed the pipe (`| head`): stop quietly, and keep Python from complaining about stdout.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
         print(f"fedsac: {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
@@ -58,6 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _let_term_interrupt() -> None:
-    """Asked to stop by the system, end as after Ctrl-C: whole rounds are committed first."""
+    """Treat SIGTERM like Ctrl-C: completed rounds are committed before the program ends."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)

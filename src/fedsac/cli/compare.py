@@ -76,7 +76,7 @@ def do(chosen: argparse.Namespace) -> None:
 
 
 class Together(Watcher):
-    """Progress of many runs: counts all their rounds, and says how long it will take once it can tell."""
+    """Shows the progress of many runs together: the rounds of all, and an estimate of the time left."""
 
     def __init__(self, screen: Any) -> None:
         self.screen, self.runs, self.every = screen, 0, 1

@@ -37,7 +37,7 @@ def show(chosen: argparse.Namespace) -> None:
         table.add_row(
             entry.name,
             entry.what,
-            "not here: fedsac data fetch " + entry.name if entry.found is None else str(entry.found),
+            "not here: fedsac data fetch " + entry.name if entry.folder is None else str(entry.folder),
         )
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(table)

@@ -1,4 +1,4 @@
-"""`fedsac federation`: real sites over a real network, on Flower."""
+"""`fedsac federation`: a federation of real sites over a network, on Flower."""
 
 import argparse
 import json
@@ -75,7 +75,7 @@ def do_server(chosen: argparse.Namespace) -> None:
     from fedsac.federation.processes import Server
 
     federation = Federation.load(chosen.folder)
-    coordinator_split(federation)  # what is wrong with the data is said here, not in a log
+    coordinator_split(federation)  # so that an error in the data is shown here, not only in a log
     Server(federation, _say).serve()
 
 
@@ -89,19 +89,21 @@ def do_site(chosen: argparse.Namespace) -> None:
 def do_run(chosen: argparse.Namespace) -> None:
     _needs_flower()
     from fedsac.federation.data import coordinator_split
-    from fedsac.federation.folder import FAILED, IN, REQUESTED, Federation
-    from fedsac.federation.processes import LOOPBACK, listens
-    from fedsac.federation.watch import OVER, follow, shown, status
+    from fedsac.federation.folder import ACTIVE, FAILED_FILE, REQUESTED_FILE, Federation
+    from fedsac.federation.processes import LOOPBACK, is_listening
+    from fedsac.federation.watch import OVER, as_table, follow, status
 
     federation = Federation.load(chosen.folder)
-    found = status(federation)
-    if found["state"] == OVER and all(site["delivered"] for site in found["sites"].values() if site["status"] == IN):
-        _say(shown(found))
+    state = status(federation)
+    if state["state"] == OVER and all(
+        site["delivered"] for site in state["sites"].values() if site["status"] == ACTIVE
+    ):
+        _say(as_table(state))
         return
-    coordinator_split(federation)  # what is wrong with the data is said here, not in a log
-    (federation.server / FAILED).unlink(missing_ok=True)
-    (federation.server / REQUESTED).touch()
-    if not listens(LOOPBACK, federation.control_port):
+    coordinator_split(federation)  # so that an error in the data is shown here, not only in a log
+    (federation.server / FAILED_FILE).unlink(missing_ok=True)
+    (federation.server / REQUESTED_FILE).touch()
+    if not is_listening(LOOPBACK, federation.control_port):
         _say(
             f"the server is not running; start it with: fedsac federation server {chosen.folder} "
             "(the run begins as soon as it is there)"
@@ -112,10 +114,10 @@ def do_run(chosen: argparse.Namespace) -> None:
 
 def do_status(chosen: argparse.Namespace) -> None:
     from fedsac.federation.folder import Federation
-    from fedsac.federation.watch import shown, status
+    from fedsac.federation.watch import as_table, status
 
-    found = status(Federation.load(chosen.folder))
-    print(json.dumps(found) if chosen.json else shown(found))
+    state = status(Federation.load(chosen.folder))
+    print(json.dumps(state) if chosen.json else as_table(state))
 
 
 def do_verify(chosen: argparse.Namespace) -> None:
@@ -135,16 +137,16 @@ def do_add(chosen: argparse.Namespace) -> None:
 
 
 def do_leave(chosen: argparse.Namespace) -> None:
-    from fedsac.federation.setup import end
+    from fedsac.federation.setup import remove
 
-    end(chosen.folder, chosen.site, revoked=False)
+    remove(chosen.folder, chosen.site, revoked=False)
     print(f"{chosen.site} is paid before the next round, and then leaves")
 
 
 def do_revoke(chosen: argparse.Namespace) -> None:
-    from fedsac.federation.setup import end
+    from fedsac.federation.setup import remove
 
-    end(chosen.folder, chosen.site, revoked=True)
+    remove(chosen.folder, chosen.site, revoked=True)
     print(f"the key of {chosen.site} is revoked: from now on it is sent nothing, and its replies do not count")
 
 

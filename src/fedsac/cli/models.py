@@ -1,4 +1,4 @@
-"""`fedsac predict` and `fedsac export`: use a model that a run has left."""
+"""`fedsac predict` and `fedsac export`: use a model from a run's folder."""
 
 import argparse
 import csv
@@ -62,7 +62,7 @@ def do_export(chosen: argparse.Namespace) -> None:
 
 
 def _inputs(model: Any, chosen: argparse.Namespace) -> tuple[np.ndarray, list[str] | None]:
-    """Features in the model's order and labels, from a file or from the test set of a data set named."""
+    """Features in the model's order, and labels if there are any, from a file or from a named data set's test set."""
     path = Path(chosen.data)
     if path.is_file():
         from fedsac.data.files.reading import read_table

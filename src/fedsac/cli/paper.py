@@ -1,4 +1,4 @@
-"""`fedsac paper`: the paper's tables and figures, ours beside the printed numbers."""
+"""`fedsac paper`: the paper's tables and figures, our numbers beside the printed ones."""
 
 import argparse
 import sys
@@ -10,8 +10,8 @@ from typing import Any
 from fedsac.cli.run import RUNS
 from fedsac.errors import FedsacError
 
-RAW = "results.json"
-THEOREMS = "theorems.md"
+RESULTS_FILE = "results.json"
+THEOREMS_FILE = "theorems.md"
 
 
 def add(commands: Any) -> None:
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
         "--from",
         dest="raw",
         type=Path,
-        metavar=RAW,
+        metavar=RESULTS_FILE,
         action="append",
         help="show and draw from results that are there, and run nothing; several, made in parts, are joined",
     )
@@ -49,10 +49,10 @@ def add(commands: Any) -> None:
 
 
 def do(chosen: argparse.Namespace) -> None:
-    from fedsac.paper.experiments import named
+    from fedsac.paper.experiments import parse_targets
     from fedsac.paper.results import Results
 
-    targets = named(chosen.targets)
+    targets = parse_targets(chosen.targets)
     if chosen.raw is not None:
         for flag in ("quick", "seeds", "rounds", "threads", "data_dir"):
             if getattr(chosen, flag):
@@ -66,11 +66,11 @@ def do(chosen: argparse.Namespace) -> None:
     _show(targets, results, theorems)
     if out is not None:
         _write(targets, results, out)
-        print(f"Everything is in {out}: README.md is the page, {RAW} the numbers behind it.")
+        print(f"Everything is in {out}: README.md is the page, {RESULTS_FILE} the numbers behind it.")
 
 
 def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
-    """Carry out what the targets need, and collect what the folder has."""
+    """Carry out the runs that the targets need; returns the results of all runs in the folder."""
     from fedsac.cli.compare import Together
     from fedsac.cli.screen import Screen
     from fedsac.paper import job
@@ -97,12 +97,12 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
     except KeyboardInterrupt:
         print(f"fedsac: interrupted; the same command goes on where it stopped ({out})", file=sys.stderr)
         raise SystemExit(130) from None
-    # Whatever earlier targets have left in the folder belongs on the page, too.
+    # The page also shows the runs of earlier commands in the same folder.
     return job.collected(runs(TARGETS, scale, **common), out, quick=chosen.quick)
 
 
 def _theorems(targets: Sequence[str], quick: bool, out: Path | None) -> str | None:
-    """Try the theorems, keep the account beside the results, and give what a terminal shows of it."""
+    """Test the theorems, write their page beside the results, and return the text for the terminal."""
     if "theorems" not in targets:
         return None
     from fedsac.atomic import write_atomic
@@ -110,11 +110,11 @@ def _theorems(targets: Sequence[str], quick: bool, out: Path | None) -> str | No
     from fedsac.paper import theorems_page
     from fedsac.paper.theorems import study
 
-    found = study(quick=quick, note=Screen(sys.stderr).note)
+    theorems = study(quick=quick, note=Screen(sys.stderr).note)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomic(out / THEOREMS, theorems_page.markdown(found).encode())
-    return theorems_page.text(found)
+        write_atomic(out / THEOREMS_FILE, theorems_page.markdown(theorems).encode())
+    return theorems_page.text(theorems)
 
 
 def _show(targets: Sequence[str], results: Any, theorems: str | None) -> None:
@@ -140,15 +140,15 @@ def _show(targets: Sequence[str], results: Any, theorems: str | None) -> None:
 
 
 def _write(targets: Sequence[str], results: Any, out: Path) -> None:
-    """The page, its figures, and the raw results."""
+    """Write the page, its figures, and the results."""
     from fedsac.paper.figures import draw
     from fedsac.paper.page import write_page
 
     try:
         out.mkdir(parents=True, exist_ok=True)
-        results.save(out / RAW)
-        theorems = out / THEOREMS
-        account = theorems.read_text(encoding="utf-8") if theorems.exists() else None
-        write_page(results, draw(results, out / "figures"), account, out)
+        results.save(out / RESULTS_FILE)
+        theorems = out / THEOREMS_FILE
+        markdown = theorems.read_text(encoding="utf-8") if theorems.exists() else None
+        write_page(results, draw(results, out / "figures"), markdown, out)
     except OSError as error:
         raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None

@@ -1,4 +1,4 @@
-"""`fedsac report`: runs as a page to look at."""
+"""`fedsac report`: write the page about a run or a comparison."""
 
 import argparse
 from pathlib import Path
@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
 def do(chosen: argparse.Namespace) -> None:
     from fedsac.report.page import write
 
-    place, figures = write(chosen.runs, chosen.out, chosen.figures)
-    print(f"The page is {place}; open it in a browser.")
+    path, figures = write(chosen.runs, chosen.out, chosen.figures)
+    print(f"The page is {path}; open it in a browser.")
     if figures:
         print(f"{len(figures)} figures are in {chosen.figures}.")

@@ -1,4 +1,4 @@
-"""`fedsac run`: one run, its progress, its table."""
+"""`fedsac run`: carry out one run, show its progress, print its results."""
 
 import argparse
 import json
@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
 
 
 def add_settings(command: Any, without: tuple[str, ...] = ()) -> None:
-    """A flag for every setting, and the two ways to give many at once."""
+    """Add a flag for every setting, and --config and --preset, which give many at once."""
     for option in fields(Config):
         if option.name in without:
             continue
@@ -100,7 +100,7 @@ def do(chosen: argparse.Namespace) -> None:
 
 
 def _simulate(chosen: argparse.Namespace) -> None:
-    """The same run as a federation on Flower's simulation engine; what it leaves is a federation's folder."""
+    """Carry out the run as a federation on Flower's simulation engine; the result is a federation's folder."""
     if chosen.resume is not None or chosen.overwrite:
         raise FedsacError("--engine flower-simulation begins a new federation; leave --resume and --overwrite out")
     if chosen.log:
@@ -108,7 +108,7 @@ def _simulate(chosen: argparse.Namespace) -> None:
     try:
         from fedsac.federation.folder import Federation
         from fedsac.federation.simulation import simulate
-        from fedsac.federation.watch import shown, status
+        from fedsac.federation.watch import as_table, status
     except ImportError as error:
         raise FedsacError(f"--engine flower-simulation needs {error.name}; install fedsac[flower]") from None
     config = configured(chosen)
@@ -117,12 +117,12 @@ def _simulate(chosen: argparse.Namespace) -> None:
     if chosen.json:
         print((folder / "server" / "run" / "summary.json").read_text())
     else:
-        print(shown(status(Federation.load(folder))))
+        print(as_table(status(Federation.load(folder))))
         print(f"the federation is in {folder}, its run in {folder / 'server' / 'run'}")
 
 
 def reported(folder: Path | None) -> Path | None:
-    """The page about a run or comparison that has ended. What stands in its way is said, and the results go on."""
+    """Write the page about a finished run or comparison; if that fails, print why and go on without a page."""
     from fedsac.report.page import write
 
     if folder is None:
@@ -135,7 +135,7 @@ def reported(folder: Path | None) -> Path | None:
 
 
 def configured(chosen: argparse.Namespace) -> Config:
-    """The config: flags before the file, the file before the preset, the preset before the defaults."""
+    """The config: flags take precedence over the file, the file over the preset, the preset over the defaults."""
     given = {f.name: getattr(chosen, f.name) for f in fields(Config) if f.name != "options" and hasattr(chosen, f.name)}
     settings = (read(chosen.config) if chosen.config else {}) | given
     if chosen.options:
@@ -149,7 +149,7 @@ def configured(chosen: argparse.Namespace) -> Config:
 
 
 def fresh_folder(config: Config) -> Path:
-    """runs/DATA-SCENE-METHOD-seedN, with a number behind it where that is taken."""
+    """runs/DATA-SCENE-METHOD-seedN, with a number appended if that exists."""
     data = Path(config.data).stem if Path(config.data).suffix else Path(config.data).name
     scene = "silos" if Path(config.data).is_dir() else (config.scene or "pow").replace(":", "")
     stem = f"{data}-{scene}-{config.method}-seed{config.seed}"
@@ -157,12 +157,12 @@ def fresh_folder(config: Config) -> Path:
 
 
 def free(path: Path) -> Path:
-    """This path, or with a number behind it where that is taken."""
-    taken, number = path, 1
-    while taken.exists():
+    """This path, with a number appended if it exists."""
+    candidate, number = path, 1
+    while candidate.exists():
         number += 1
-        taken = path.with_name(f"{path.name}-{number}")
-    return taken
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
 
 
 def only_resume(chosen: argparse.Namespace, others: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Progress: bars on a terminal, a line now and then elsewhere."""
+"""Progress: bars on a terminal, lines from time to time in a file or pipe."""
 
 import time
 from typing import Any, TextIO
@@ -8,12 +8,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from fedsac.runs.watcher import RunInfo, Watcher
 
-LINES = 10  # about as many progress lines for a phase, where there is no terminal to redraw
-PATIENCE = 20.0  # seconds without a line at most, whatever the phase's length
+PROGRESS_LINES = 10  # about as many for each phase, if the output is not a terminal
+MAX_SILENCE_SECONDS = 20.0  # between two lines, however long the phase takes
 
 
 class Screen(Watcher):
-    """Shows a run on `stream`; results go elsewhere (standard output)."""
+    """Shows a run's progress on `stream` (standard error; results go to standard output)."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -28,8 +28,8 @@ class Screen(Watcher):
             console=self._console,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._said: dict[str, int] = {}
-        self._when = time.monotonic()
+        self._printed: dict[str, int] = {}
+        self._last_print = time.monotonic()
 
     def __enter__(self) -> "Screen":
         if self._live:
@@ -41,17 +41,17 @@ class Screen(Watcher):
             self._progress.stop()
 
     def alone(self, step: int, steps: int) -> None:
-        self._show("standing alone (steps)", step, steps, "")
+        self._show("standalone training (steps)", step, steps, "")
 
     def round(self, run: RunInfo, record: dict[str, Any]) -> None:
         tail = ""
         if record["rewards"] is not None:
             gamma = "   -" if record["gamma"] is None else f"{record['gamma']:6.2f}"
             tail = f"gamma {gamma}  best reward {record['accuracy']['max']:.3f}  inside BCF {record['bcf']:.0%}"
-        self._show("together (rounds)", record["round"], run.config.rounds, tail)
+        self._show("federated training (rounds)", record["round"], run.config.rounds, tail)
 
     def advance(self, what: str, done: int, total: int) -> None:
-        """Any other piece of work."""
+        """Show the progress of any other work."""
         self._show(what, done, total, "")
 
     def note(self, text: str) -> None:
@@ -67,7 +67,7 @@ class Screen(Watcher):
             else:
                 self._progress.update(task, completed=done)
             return
-        part, now = done * LINES // total, time.monotonic()
-        if part > self._said.get(what, 0) or done == total or now - self._when > PATIENCE:
-            self._said[what], self._when = part, now
+        part, now = done * PROGRESS_LINES // total, time.monotonic()
+        if part > self._printed.get(what, 0) or done == total or now - self._last_print > MAX_SILENCE_SECONDS:
+            self._printed[what], self._last_print = part, now
             print(f"{what}: {done}/{total}  {tail}".rstrip(), file=self._stream, flush=True)

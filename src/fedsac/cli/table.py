@@ -10,7 +10,7 @@ from fedsac.core.metrics import display_name
 from fedsac.runs.labels import LABELS
 from fedsac.runs.result import Result
 
-MOST_CLIENTS = 60  # lines of the table: beyond them, the page and the folder have everybody
+MAX_CLIENT_ROWS = 60  # of the table; the page and the folder have all clients
 EXPLAINED = {
     "last": "last: the last round, our headline",
     "selected": "selected: chosen on validation data alone",
@@ -41,7 +41,7 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
         result.inside_bcf,
         strict=True,
     )
-    for name, samples, decides, on_test, reputation, neurons, reward, inside in islice(rows, MOST_CLIENTS):
+    for name, samples, decides, on_test, reputation, neurons, reward, inside in islice(rows, MAX_CLIENT_ROWS):
         clients.add_row(
             name,
             str(samples),
@@ -52,9 +52,9 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
             f"{reward:.3f}",
             "yes" if inside else "no",
         )
-    if len(result.clients) > MOST_CLIENTS:
+    if len(result.clients) > MAX_CLIENT_ROWS:
         everybody = "" if result.folder is None else ": summary.json has everybody"
-        clients.caption = f"and {len(result.clients) - MOST_CLIENTS:,} more{everybody}"
+        clients.caption = f"and {len(result.clients) - MAX_CLIENT_ROWS:,} more{everybody}"
     console.print(clients)
     alone = (
         f"alone: {metric} of the model a client trains alone, its contribution: on V, the server's validation data, it "

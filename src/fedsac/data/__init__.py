@@ -1,1 +1,1 @@
-"""The data: published sets, files of one's own, folders of silos."""
+"""Data sets (published, from files, from folders with one file per client) and how they are split over clients."""

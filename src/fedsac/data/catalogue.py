@@ -15,7 +15,7 @@ from fedsac.data.files.reading import read_table
 from fedsac.data.files.silos import load_silos
 from fedsac.data.files.tables import SUFFIXES, Table, aligned
 from fedsac.data.published.fetch import obtain
-from fedsac.data.published.registry import DIGITS, PUBLISHED, TEN, Published, find
+from fedsac.data.published.registry import DIGIT_CLASSES, DIGITS, PUBLISHED, PublishedDataSet, find
 from fedsac.doors import DATA
 from fedsac.errors import FedsacError
 
@@ -24,42 +24,42 @@ __all__ = ["DataSet", "Listed", "check", "fetch", "listing", "load"]
 
 @dataclass(frozen=True)
 class Listed:
-    """A line of the listing."""
+    """One data set in the output of `listing`."""
 
     name: str
     what: str
-    found: Path | None  # the folder that has all its files
+    folder: Path | None  # that has all its files; None: not on this machine
 
 
 def load(name: str, data_dir: Path | None = None, *, label: str = "label", quiet: bool = True) -> DataSet:
-    """Load a set by name (downloaded if it is nowhere), a data file, a folder of silos, or from module:function."""
+    """Load a data set by name (downloaded if need be), from a file, a folder of silos, or module:function."""
     if name in DATA.entries:
-        found: DataSet = DATA.resolve(name)(data_dir, quiet)
-        return found
+        data: DataSet = DATA.resolve(name)(data_dir, quiet)
+        return data
     path = Path(name)
     if path.is_dir():
         return load_silos(path, label)
     if path.is_file():
-        return _own(path.stem, str(path), read_table(path, label, require_label=True), _own_test(path))
+        return _from_tables(path.stem, str(path), read_table(path, label, require_label=True), _test_table(path))
     if is_function(name):
-        return _own(name.replace(":", "."), name, *read_function(DATA, name))
+        return _from_tables(name.replace(":", "."), name, *read_function(DATA, name))
     raise _unknown(name)
 
 
 def is_function(name: str) -> bool:
-    """Does this text name a function of one's own (module:function), and no file or set?"""
+    """Whether the text has the form module:function."""
     module, colon, function = name.partition(":")
     return bool(colon) and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def listing(data_dir: Path | None = None) -> list[Listed]:
-    """The sets that can be named and where each one lies; looks for the files, reads none."""
-    places = {DIGITS: _digits_folder()} | {s.name: find(s, data_dir).folder for s in PUBLISHED.values()}
-    return [Listed(name, entry.what, places.get(name)) for name, entry in DATA.entries.items()]
+    """The data sets with a name, and the folder each one is in; looks for the files without reading them."""
+    folders = {DIGITS: _digits_folder()} | {s.name: find(s, data_dir).folder for s in PUBLISHED.values()}
+    return [Listed(name, entry.what, folders.get(name)) for name, entry in DATA.entries.items()]
 
 
 def fetch(name: str, data_dir: Path | None = None, quiet: bool = True) -> Path:
-    """Download a set unless it is there already; the folder it lies in (digits come with scikit-learn)."""
+    """Download a data set unless it is there already; returns its folder (digits come with scikit-learn)."""
     if name == DIGITS:
         return _digits_folder()
     if name not in PUBLISHED:
@@ -68,7 +68,7 @@ def fetch(name: str, data_dir: Path | None = None, quiet: bool = True) -> Path:
 
 
 def check(name: str, data_dir: Path | None = None, label: str = "label") -> str:
-    """Read a set wholly and sum it up in one line; whatever is wrong with it is raised."""
+    """Read a data set completely and describe it in one line; raises `FedsacError` if anything is wrong with it."""
     data = load(name, data_dir, label=label)
     n, d = data.x.shape
     many = len(data.classes) > 10
@@ -87,7 +87,9 @@ def digits(data_dir: Path | None, quiet: bool) -> DataSet:
 
     bunch = load_digits()
     x = bunch.data.astype(np.uint8)
-    return DataSet(DIGITS, x, bunch.target.astype(np.int64), TEN, channel=np.zeros(x.shape[1], np.int64), top=16.0)
+    return DataSet(
+        DIGITS, x, bunch.target.astype(np.int64), DIGIT_CLASSES, channel=np.zeros(x.shape[1], np.int64), top=16.0
+    )
 
 
 def fashion_mnist(data_dir: Path | None, quiet: bool) -> DataSet:
@@ -113,7 +115,7 @@ def _digits_folder() -> Path:
     return Path(spec.origin).parent / "datasets" / "data"
 
 
-def _published(wanted: Published, data_dir: Path | None, quiet: bool) -> DataSet:
+def _published(wanted: PublishedDataSet, data_dir: Path | None, quiet: bool) -> DataSet:
     split = wanted.read(obtain(wanted, data_dir, quiet))
     plane = split.x.shape[1] // wanted.channels
     channel = np.repeat(np.arange(wanted.channels, dtype=np.int64), plane)
@@ -130,8 +132,8 @@ def _published(wanted: Published, data_dir: Path | None, quiet: bool) -> DataSet
     )
 
 
-def _own(name: str, where: str, table: Table, test: Table | None) -> DataSet:
-    """A data set from one table, and perhaps a table of test samples."""
+def _from_tables(name: str, where: str, table: Table, test: Table | None) -> DataSet:
+    """A data set from a table of training samples and, where there is one, a table of test samples."""
     assert table.labels is not None
     classes = class_names(table.labels, where)
     y = encode(table.labels, classes, where)
@@ -142,7 +144,8 @@ def _own(name: str, where: str, table: Table, test: Table | None) -> DataSet:
     return DataSet(name, table.x, y, classes, table.channel, table.top, x_test, y_test, features=table.features)
 
 
-def _own_test(path: Path) -> Table | None:
+def _test_table(path: Path) -> Table | None:
+    """The test samples in an .npz file, if it has any."""
     if path.suffix.lower() != ".npz" or not npz_names(path) & {"x_test", "y_test"}:
         return None
     return read_npz(path, require_label=True, part="_test")

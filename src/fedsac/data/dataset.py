@@ -1,4 +1,4 @@
-"""What every part of the program sees of a data set."""
+"""A data set, whatever it was read from."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class DataSet:
-    """Samples with class labels, flattened to one row a sample; values are as they lie in the files."""
+    """Samples with class labels, one flattened row per sample; values as in the files, not yet normalised."""
 
     name: str
     x: np.ndarray  # [n, d] uint8 (images) or float64 (tables, float images)
     y: np.ndarray  # [n] int64 in 0..len(classes)-1
     classes: tuple[str, ...]
-    channel: np.ndarray  # [d] int64: the channel of a feature; in a table each feature is its own
-    top: float  # the value that means 1.0
+    channel: np.ndarray  # [d] int64: the image channel each feature belongs to; in a table each is a channel of its own
+    top: float  # values are divided by this before normalisation: 255 for 8-bit images, 1 for a table
     x_test: np.ndarray | None = None
     y_test: np.ndarray | None = None
-    silos: dict[str, np.ndarray] | None = None  # own silos: client name -> rows of x
-    validation: np.ndarray | None = None  # own silos: the rows of x that the server validates on
+    silos: dict[str, np.ndarray] | None = None  # a folder of silos: client name -> its rows of x
+    validation: np.ndarray | None = None  # a folder of silos: the server's validation rows of x
     features: tuple[str, ...] = ()  # names of a table's columns, in the order of x
-    paper: bool = False  # one of the paper's sets: scenes take 2000 samples a client
+    paper: bool = False  # one of the paper's data sets: POW and CLA then take 2000 samples per client

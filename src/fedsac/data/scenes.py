@@ -1,7 +1,7 @@
-"""The scenes: how training samples are dealt out to clients.
+"""The scenes: how training samples are partitioned over clients.
 
 A scene is `pow`, `cla`, `dir:ALPHA`, `dir-class:ALPHA`, `iid`, or one of your own: a function that takes a `Deal` and
-gives back, for each client, the positions of its samples (docs/extending.md).
+returns, for each client, the positions of its samples (docs/extending.md).
 """
 
 from collections.abc import Callable
@@ -12,15 +12,15 @@ import numpy as np
 from fedsac.doors import SCENES
 from fedsac.errors import FedsacError
 
-POWER = 1.65911332899  # the exponent that this line of papers draws POW sizes with (CGSV's code)
+POWER_LAW_EXPONENT = 1.65911332899  # of the sizes in POW, as in CGSV's code and the papers after it
 
 
 @dataclass(frozen=True)
 class Deal:
-    """What a scene is given: the labels of the samples there are, and how they are to be dealt out.
+    """The arguments of a scene: the labels of all training samples, how many classes and clients there are, and `rng`.
 
-    `samples_per_client` is what was asked for, None where nothing was; `default_samples` what a scene that needs such a
-    number takes then. `parameter` is the text behind the scene's name, as in `dir:1.0`.
+    `samples_per_client` is the user's setting, or None; `default_samples` is what a scene that needs such a number uses
+    instead of None. `parameter` is the text after the colon in the scene's name, as in `dir:1.0`.
     """
 
     scene: str
@@ -32,8 +32,8 @@ class Deal:
     rng: np.random.Generator
     parameter: str | None = None
 
-    def each(self) -> int:
-        """Samples per client (a mean, in POW) of a scene that needs such a number."""
+    def samples_each(self) -> int:
+        """Samples per client (in POW their mean), for a scene that needs such a number."""
         each = self.default_samples if self.samples_per_client is None else self.samples_per_client
         if each == 0:
             raise FedsacError(
@@ -42,7 +42,7 @@ class Deal:
         return each
 
     def shuffled(self, each: int | None) -> np.ndarray:
-        """Positions of all samples in random order, or of as many as `each` client's number asks for."""
+        """Positions of samples in random order: of `each` times the number of clients, or of all if it is None."""
         order = self.rng.permutation(len(self.labels))
         if each is not None:
             if each * self.clients > len(order):
@@ -60,18 +60,18 @@ class Deal:
 
 
 Scene = Callable[[Deal], list[np.ndarray]]
-"""For each client, the positions of its samples in `deal.labels`."""
+"""Returns, for each client, the positions of its samples in `Deal.labels`."""
 
 
 def counted_in_classes(scene: Scene) -> Scene:
-    """Marks a scene whose clients differ in classes, not in samples: where a method weighs clients by their size, the
-    number of their classes counts."""
+    """Decorator for a scene whose clients differ in their number of classes, not of samples: methods that weight
+    clients by size then use the number of classes."""
     scene.size_is_classes = True  # type: ignore[attr-defined]
     return scene
 
 
 def deal(given: Deal) -> list[np.ndarray]:
-    """Deal samples out as the scene says, and look whether it did."""
+    """Partition the samples by the scene that is named, and check what it returns."""
     dealt = SCENES.resolve(given.scene)(given)
     try:
         parts = [np.asarray(part) for part in dealt]
@@ -90,12 +90,12 @@ def deal(given: Deal) -> list[np.ndarray]:
 
 def power_law(given: Deal) -> list[np.ndarray]:
     """POW: sizes along a power law."""
-    each = given.each()
+    each = given.samples_each()
     return _cut(given.shuffled(each), power_sizes(given.clients, each * given.clients))
 
 
 def iid(given: Deal) -> list[np.ndarray]:
-    """Equal shares at random."""
+    """IID: equal numbers of samples, drawn at random."""
     return [np.sort(part) for part in np.array_split(given.shuffled(given.samples_per_client), given.clients)]
 
 
@@ -111,18 +111,18 @@ def dirichlet_by_class(given: Deal) -> list[np.ndarray]:
 
 def _by_shares(given: Deal, shares: Callable[..., np.ndarray]) -> list[np.ndarray]:
     order, alpha = given.shuffled(given.samples_per_client), float(given.parameter or "")
-    found = shares(given.labels[order], given.classes, given.clients, alpha, given.rng)
-    return _cut_by_class(order, given.labels, found)
+    of_clients = shares(given.labels[order], given.classes, given.clients, alpha, given.rng)
+    return _cut_by_class(order, given.labels, of_clients)
 
 
 def power_sizes(clients: int, total: int) -> list[int]:
-    """Sample counts of POW: `total` over clients whose sizes grow along a power law; the last takes what is left.
+    """Sample counts in POW: `total` samples over clients whose sizes grow along a power law; the last gets the rest.
 
     >>> power_sizes(10, 20000)
     [236, 628, 1020, 1412, 1804, 2197, 2589, 2981, 3373, 3760]
     """
     # Quantiles of the law with density a x^(a-1) on [0, 1].
-    low, high = (np.power(quantile, 1 / POWER) for quantile in (0.01, 0.99))
+    low, high = (np.power(quantile, 1 / POWER_LAW_EXPONENT) for quantile in (0.01, 0.99))
     b = np.linspace(low, high, clients)
     sizes = np.ceil(b / b.sum() * total).astype(int).tolist()[:-1]
     last = total - sum(sizes)
@@ -132,7 +132,7 @@ def power_sizes(clients: int, total: int) -> list[int]:
 
 
 def class_counts(clients: int, classes: int) -> list[int]:
-    """How many classes each client holds in CLA.
+    """How many classes each client has in CLA.
 
     >>> class_counts(5, 10), class_counts(10, 10)
     ([1, 3, 5, 7, 10], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
@@ -142,9 +142,9 @@ def class_counts(clients: int, classes: int) -> list[int]:
 
 @counted_in_classes
 def class_imbalance(given: Deal) -> list[np.ndarray]:
-    """CLA: client i holds classes 0..k_i-1, equally many samples in all. Clients may share samples; within a client one
-    is drawn twice only where a class runs short."""
-    labels, classes, clients, each, rng = given.labels, given.classes, given.clients, given.each(), given.rng
+    """CLA: client i has classes 0..k_i-1, and all clients equally many samples. Clients may share samples; one client
+    has a sample twice only if its class has too few."""
+    labels, classes, clients, each, rng = given.labels, given.classes, given.clients, given.samples_each(), given.rng
     of_class = [np.flatnonzero(labels == k) for k in range(classes)]
     parts = []
     for k in class_counts(clients, classes):
@@ -168,8 +168,8 @@ def dirichlet_shares(
 ) -> np.ndarray:
     """DIR: class shares [clients, classes] of clients of near-equal size, each drawn from Dir(alpha * p).
 
-    p are the class frequencies of the data. One client at a time is redrawn, where that brings the mean share nearer
-    to p, until |mean - p|^2 <= 1e-6 (ten times that after every 500 tries): the data then suffices for everyone.
+    p are the class frequencies of the data. One client at a time is redrawn, and the new draw kept if it brings the
+    mean share nearer to p, until |mean - p|^2 <= 1e-6 (ten times that after every 500 tries): then no class runs out.
     """
     p = np.bincount(labels, minlength=classes) / len(labels)
     present = p > 0
@@ -213,7 +213,7 @@ def _cut(order: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
 
 
 def _cut_by_class(order: np.ndarray, labels: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
-    """Cut each class by the clients' cumulated shares of it: every sample has one owner."""
+    """Split the samples of each class over the clients in proportion to `shares`; every sample goes to one client."""
     parts: list[list[np.ndarray]] = [[] for _ in shares]
     for label in range(shares.shape[1]):
         rows = order[labels[order] == label]

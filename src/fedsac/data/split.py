@@ -1,4 +1,4 @@
-"""What each party holds: the server's validation set, the clients' samples, the test set."""
+"""Splitting a data set: the server's validation set, the clients' samples, the test set, and the normalisation."""
 
 from dataclasses import dataclass, replace
 
@@ -11,16 +11,16 @@ from fedsac.errors import FedsacError
 from fedsac.rng import stream
 
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.1
-LONGEST_NAME = 200  # bytes of a client's name, which becomes a file's
-PAPER_SAMPLES = 2000  # per client, in the paper's POW and CLA
+MAX_NAME_BYTES = 200  # of a client's name, which becomes a file name
+PAPER_SAMPLES_PER_CLIENT = 2000  # in the paper's POW and CLA
 
 
 @dataclass(frozen=True)
 class Split:
-    """One data set, dealt out. `rows` point into `data.x`; test samples may lie outside it.
+    """A data set split over clients and server: `rows` (one array per client) and `validation` are rows of `data.x`.
 
-    `mean` and `deviation` [features] normalise inputs in [0, 1] (or a table's own units); they come from the
-    validation set, the only data a server has.
+    `mean` and `deviation` [features] normalise inputs after division by `data.top`; they are computed on the validation
+    set, the only data that the server has.
     """
 
     data: DataSet
@@ -35,11 +35,11 @@ class Split:
 
     @property
     def test_is_validation(self) -> bool:
-        """Own silos without a test file: the validation set is then all there is to report on."""
+        """Whether results are reported on the validation set: a folder of silos without a test file."""
         return self.data.silos is not None and self.data.x_test is None
 
     def permuted(self, order: list[int]) -> "Split":
-        """The same parties in another order."""
+        """The same split with the clients in another order."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return Split(
             **fields | {"clients": tuple(self.clients[i] for i in order), "rows": tuple(self.rows[i] for i in order)}
@@ -47,11 +47,11 @@ class Split:
 
 
 def split(data: DataSet, scene: str, clients: int, samples_per_client: int | None, seed: int) -> Split:
-    """Deal a data set out to `clients` parties. Own silos are taken as they come: `scene` is then `silos`."""
+    """Split a data set over `clients` clients. A folder of silos is already split: its `scene` is `silos`."""
     if data.silos is not None:
         assert data.validation is not None
         names, rows, validation = tuple(data.silos), tuple(data.silos.values()), data.validation
-        long = [name for name in names if len(name.encode()) > LONGEST_NAME]
+        long = [name for name in names if len(name.encode()) > MAX_NAME_BYTES]
         if long:
             raise FedsacError(f"the silo's name {long[0][:40]}... is too long for a file of its own; shorten it")
         x_test, y_test = data.x_test, data.y_test
@@ -60,7 +60,7 @@ def split(data: DataSet, scene: str, clients: int, samples_per_client: int | Non
     else:
         names = tuple(f"client-{i:02d}" for i in range(1, clients + 1))
         rows, validation, x_test, y_test = _deal(data, scene, clients, samples_per_client, seed)
-    mean, deviation = _normal(data, validation)
+    mean, deviation = _normalisation(data, validation)
     return Split(data, scene, names, rows, validation, x_test, y_test, mean, deviation)
 
 
@@ -82,8 +82,8 @@ def _deal(
         classes=len(data.classes),
         clients=clients,
         samples_per_client=samples_per_client,
-        # The paper's number on the paper's data; elsewhere as many as the data can fill.
-        default_samples=PAPER_SAMPLES if data.paper else min(PAPER_SAMPLES, len(rest) // clients),
+        # On the paper's data the paper's number; on others no more than there are samples for.
+        default_samples=PAPER_SAMPLES_PER_CLIENT if data.paper else min(PAPER_SAMPLES_PER_CLIENT, len(rest) // clients),
         rng=stream(seed, "scene", scene),
         parameter=SCENES.parse(scene)[1],
     )
@@ -91,9 +91,9 @@ def _deal(
     return tuple(rest[part] for part in parts), validation, x_test, y_test
 
 
-def thinned(data: DataSet, share: float) -> DataSet:
-    """A share of a data set, training and test samples alike, evenly over the classes. The same for every seed, so that
-    runs of several seeds still read one pool."""
+def subsample(data: DataSet, share: float) -> DataSet:
+    """A share of a data set's training and test samples, stratified by class. It is the same for every seed, so that
+    runs of several seeds can share one copy of the samples."""
     if share == 1:
         return data
     if data.silos is not None:
@@ -108,7 +108,7 @@ def thinned(data: DataSet, share: float) -> DataSet:
 def stratified(
     labels: np.ndarray, rows: np.ndarray, share: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`share` of `rows`, as evenly over the classes as whole samples allow, and the others. Both sorted."""
+    """`share` of the `rows` of every class, rounded to whole samples, and the remaining rows. Both sorted."""
     picked = []
     for label in np.unique(labels[rows]):
         of_class = rng.permutation(rows[labels[rows] == label])
@@ -117,13 +117,14 @@ def stratified(
     return chosen, np.setdiff1d(rows, chosen)
 
 
-def _normal(data: DataSet, validation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each channel over the validation set, spread to features; one of 0 counts as 1."""
+def _normalisation(data: DataSet, validation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each channel over the validation set, repeated for all features of the channel;
+    a deviation of 0 is replaced by 1."""
     x = data.x[validation].astype(np.float64) / data.top
     counts = np.bincount(data.channel) * len(x)
     mean = np.bincount(data.channel, x.sum(0)) / counts
     centred = x - mean[data.channel]
     deviation = np.sqrt(np.bincount(data.channel, (centred**2).sum(0)) / counts)
-    # Rounding leaves a constant channel with a deviation of about 1e-16 of its value: that is a 0, too.
+    # Rounding gives a constant channel a deviation of about 1e-16 of its value: that is 0, too.
     deviation[deviation <= 1e-12 * np.abs(mean)] = 1
     return mean[data.channel], deviation[data.channel]

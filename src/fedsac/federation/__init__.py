@@ -1,1 +1,1 @@
-"""The federation over Flower: sites with data of their own, a coordinator with validation data, a network between."""
+"""A federation over Flower: sites train on their own data; a coordinator with validation data runs the round loop."""

@@ -1,7 +1,7 @@
-"""The Flower app: a ServerApp around the coordinator, a ClientApp around a site.
+"""The Flower app: a ServerApp that runs the coordinator, a ClientApp that runs a site.
 
-Both find their folder in the environment of the process that Flower starts them from (`fedsac federation server` and
-`site` set it), or, for the site, in the node's config.
+Flower starts both in processes of its own. They read the path of their folder from an environment variable, which
+`fedsac federation server` and `site` set; a site also from its node's config.
 """
 
 import os
@@ -19,14 +19,14 @@ from flwr.serverapp import Grid, ServerApp
 from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
 from fedsac.federation.coordinator import Coordinator
-from fedsac.federation.folder import FAILED, REQUESTED, Federation
-from fedsac.federation.introductions import WHO, Introductions, introduce
+from fedsac.federation.folder import FAILED_FILE, REQUESTED_FILE, Federation
+from fedsac.federation.introductions import INTRODUCTION, Introductions, introduce
 from fedsac.federation.link import GridLink, packed_reply, read_order
-from fedsac.federation.simulation import SIMULATED
+from fedsac.federation.simulation import SIMULATED_VARIABLE
 from fedsac.federation.site import Site
 
-FOLDER, SITE = "FEDSAC_FEDERATION", "FEDSAC_SITE"
-PATIENCE = 300  # seconds for an earlier coordinator to end
+FEDERATION_VARIABLE, SITE_VARIABLE = "FEDSAC_FEDERATION", "FEDSAC_SITE"
+LOCK_TIMEOUT_SECONDS = 300  # that a new coordinator waits for an earlier one to end
 
 server = ServerApp()
 client = ClientApp()
@@ -34,57 +34,60 @@ client = ClientApp()
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Begin the federation's run, or go on with it; what cannot be put right by going on is left to a person."""
-    federation = Federation.load(Path(_place(FOLDER, "")))
-    if not os.environ.get(SIMULATED):
+    """Begin or resume the federation's run. After an error that a restart would not remove, the reason is written to a
+    file and the run is not started again until the user asks for it."""
+    federation = Federation.load(Path(_folder_named_by(FEDERATION_VARIABLE, "")))
+    if not os.environ.get(SIMULATED_VARIABLE):
         _end_with_parent()
-    with held(federation.server):
+    with locked(federation.server):
         try:
             Coordinator(federation, GridLink(grid, _nodes(grid, federation)), say=print).run()
         except FedsacError as error:
-            # Nothing that trying again would mend: the request is withdrawn, and the reason written down.
-            (federation.server / REQUESTED).unlink(missing_ok=True)
-            write_atomic(federation.server / FAILED, " ".join(str(error).split()).encode())
+            # The user has to act first (settings, data, sites): do not restart.
+            (federation.server / REQUESTED_FILE).unlink(missing_ok=True)
+            write_atomic(federation.server / FAILED_FILE, " ".join(str(error).split()).encode())
             raise
-        (federation.server / REQUESTED).unlink(missing_ok=True)
+        (federation.server / REQUESTED_FILE).unlink(missing_ok=True)
 
 
 @client.train()
 def train(message: Message, context: Context) -> Message:
-    """Answer one order."""
-    own = _simulated(context) if os.environ.get(SIMULATED) else str(context.node_config.get("site", ""))
-    if os.environ.get(SITE):
+    """Carry out one order and return the reply."""
+    simulated = os.environ.get(SIMULATED_VARIABLE)
+    own = _simulated_site(context) if simulated else str(context.node_config.get("site", ""))
+    if os.environ.get(SITE_VARIABLE):
         _end_with_parent()
-    site = Site(Path(_place(SITE, str(own))))
-    if WHO in message.content:
+    site = Site(Path(_folder_named_by(SITE_VARIABLE, str(own))))
+    if INTRODUCTION in message.content:
         return introduce(site, message)
     return Message(packed_reply(site.answer(read_order(message))), reply_to=message)
 
 
 def _nodes(grid: Grid, federation: Federation) -> Callable[[], Mapping[str, int]]:
-    """Which node is which site: as keys were registered or, where Flower knows none, as nodes can prove."""
-    if federation.insecure or os.environ.get(SIMULATED):
+    """A function that returns each site's node: by the keys registered with Flower or, where there are none (without
+    TLS, in a simulation), by asking the nodes for a signature."""
+    if federation.insecure or os.environ.get(SIMULATED_VARIABLE):
         return Introductions(grid, federation)
     return federation.nodes
 
 
-def _simulated(context: Context) -> Path:
-    """The folder of the site that a simulated node stands for."""
-    federation = Federation.load(Path(_place(FOLDER, "")))
+def _simulated_site(context: Context) -> Path:
+    """The folder of the site that a simulated node plays."""
+    federation = Federation.load(Path(_folder_named_by(FEDERATION_VARIABLE, "")))
     return federation.path / sorted(federation.sites())[int(str(context.node_config["partition-id"]))]
 
 
-def _place(variable: str, given: str) -> str:
-    place = given or os.environ.get(variable, "")
-    if not place:
+def _folder_named_by(variable: str, given: str) -> str:
+    folder = given or os.environ.get(variable, "")
+    if not folder:
         raise FedsacError(f"{variable} names no folder; start with fedsac federation server, or site")
-    return place
+    return folder
 
 
 @cache
 def _end_with_parent() -> None:
-    """Flower's processes outlive the one that started them, and go on asking a server that is gone. Whatever is final
-    is on disk: nothing is lost by ending at once."""
+    """Exit as soon as the parent process has ended. Flower's processes would otherwise outlive it and go on polling a
+    server that is gone; all committed rounds are on disk, so nothing is lost."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -96,15 +99,15 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold the coordinator's folder. A coordinator that was cut off from its server may need a moment to end."""
+def locked(folder: Path) -> Iterator[None]:
+    """Lock the coordinator's folder, waiting for an earlier coordinator that lost its server and has not ended yet."""
     try:
         import fcntl
-    except ImportError:  # Windows: the folder is simply not guarded
+    except ImportError:  # Windows: no lock
         yield
         return
     with (folder / "lock").open("wb") as file:
-        for _ in range(PATIENCE):
+        for _ in range(LOCK_TIMEOUT_SECONDS):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break

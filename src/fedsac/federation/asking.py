@@ -1,4 +1,4 @@
-"""Asking sites: every reply goes through the guard, every refusal is counted and written down."""
+"""Sending orders to sites and checking their replies with the guard; refusals are counted and logged in the ledger."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -22,9 +22,9 @@ Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Answered:
-    """Arrays and facts of those whose reply counts, and what kept the others from it; `payload` is the bytes of all
-    arrays that were sent."""
+class CheckedReplies:
+    """By site: the arrays and facts of admitted replies, and why the others `failed` (lost or refused). `payload` is
+    the bytes of all arrays that were sent."""
 
     arrays: dict[str, dict[str, np.ndarray]]
     facts: dict[str, Mapping[str, Any]]
@@ -34,7 +34,8 @@ class Answered:
 
 
 class Requests:
-    """Orders to sites and their checked replies. `refused` counts refusals in a row of sites not yet members."""
+    """Sends orders and checks replies. `refused` counts successive refusals of sites that are not members yet (a
+    member's are in `Member.refused`)."""
 
     def __init__(
         self,
@@ -47,18 +48,20 @@ class Requests:
         self.federation, self.link, self.ledger, self.members, self.say = federation, link, ledger, members, say
         self.refused: dict[str, int] = {}
 
-    def ask(self, orders: Mapping[str, Order], expected: Mapping[str, Shapes], start: Mapping[str, Arrays]) -> Answered:
-        """Send orders, and hold every reply against what was asked: the arrays `expected`, and the model each site
-        was to `start` from."""
+    def ask(
+        self, orders: Mapping[str, Order], expected: Mapping[str, Shapes], start: Mapping[str, Arrays]
+    ) -> CheckedReplies:
+        """Send an order to each site and wait for the replies. A reply must have the `expected` arrays and not be too
+        far from the model that the site was to `start` from."""
         if not orders:
-            return Answered({}, {}, {}, Exchange(), 0)
-        found = self.link.exchange(orders, self.federation.timeout)
-        self._write_down(orders, found)
-        arrays, facts, failed = {}, {}, dict(found.lost)
-        for name, reason in found.refused.items():
+            return CheckedReplies({}, {}, {}, Exchange(), 0)
+        exchange = self.link.exchange(orders, self.federation.timeout)
+        self._log(orders, exchange)
+        arrays, facts, failed = {}, {}, dict(exchange.lost)
+        for name, reason in exchange.refused.items():
             failed[name] = self.refuse(name, reason)
         sites = self.federation.sites()
-        for name, reply in sorted(found.replies.items()):
+        for name, reply in sorted(exchange.replies.items()):
             if sites[name]["status"] == REVOKED:
                 failed[name] = self.refuse(name, "identity: its key was revoked")
                 continue
@@ -73,7 +76,7 @@ class Requests:
             if name in self.members:
                 self.members[name].refused = 0
         payload = sum(array.nbytes for order in orders.values() for array in order.arrays.values())
-        return Answered(arrays, facts, failed, found, payload)
+        return CheckedReplies(arrays, facts, failed, exchange, payload)
 
     def _asked(self, name: str, order: Order, key: bytes, expected: Shapes, start: Arrays) -> Asked:
         return Asked(
@@ -84,21 +87,22 @@ class Requests:
             arrays=expected,
             start=start,
             max_step=self.federation.max_step,
-            max_bytes=int(self.federation.max_message_mb * 1e6),
+            max_bytes=self.federation.max_message_bytes,
             check=partial(identity.signed, key),
         )
 
-    def _write_down(self, orders: Mapping[str, Order], found: Exchange) -> None:
-        """What was sent, and who was not heard of."""
+    def _log(self, orders: Mapping[str, Order], exchange: Exchange) -> None:
+        """Write to the ledger what was sent, and which sites did not answer."""
         first = next(iter(orders.values()))
-        sites = {name: described(order.arrays, found.sent.get(name, 0)) for name, order in orders.items()}
+        sites = {name: described(order.arrays, exchange.sent.get(name, 0)) for name, order in orders.items()}
         self.ledger.append("sent", what=first.kind, round=first.round, sites=sites)
-        for name, reason in sorted(found.lost.items()):
+        for name, reason in sorted(exchange.lost.items()):
             self.ledger.append("lost", site=name, what=first.kind, round=first.round, reason=reason)
             self.say(f"{name}: no answer ({reason})")
 
     def refuse(self, name: str, reason: str) -> str:
-        """Count a refusal; after too many in a row, the site is asked no more."""
+        """Count and log a refusal; after `aside_after` in a row the site is asked no more. Returns the reason as
+        printable text."""
         reason = printable(reason)
         member = self.members.get(name)
         if member is None:
@@ -114,7 +118,8 @@ class Requests:
 
 
 def _admitted(asked: Asked, reply: Reply) -> dict[str, np.ndarray]:
-    """The arrays of a reply that counts. A site that declines says why, and must be who it is to say so."""
+    """The arrays of a reply that passes the guard. If the site declines, its reason is raised as the refusal, once the
+    signature is checked."""
     declined = reply.facts.get(DECLINED)
     if declined is None:
         return admit(asked, reply)
@@ -123,5 +128,5 @@ def _admitted(asked: Asked, reply: Reply) -> dict[str, np.ndarray]:
 
 
 def token() -> str:
-    """A text that only an answer to this very message can repeat."""
+    """A random nonce, which the reply has to repeat: an answer to another message is not taken for this one's."""
     return secrets.token_hex(16)

@@ -1,7 +1,7 @@
-"""The coordinator: the round loop, played with sites behind a network. Nothing here knows how messages travel.
+"""The coordinator: runs the round loop of `runs.loop` with sites as clients. How messages travel is `Link`'s matter.
 
-It is killed at any instant and started again: everything that is final lies in the run's folder, and the ledger says
-what was done on the way. A round counts once its checkpoint is in place, and not before.
+It may be killed at any instant and started again: it resumes from the last checkpoint in the run's folder. A round
+counts once its checkpoint is in place; what was done before that and lost is in the ledger all the same.
 """
 
 import time
@@ -28,7 +28,7 @@ from fedsac.runs.watcher import RunInfo, Watcher
 
 
 class Coordinator:
-    """One run of a federation, begun or taken up."""
+    """One run of a federation, new or resumed."""
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class Coordinator:
         self._run = Running(prepared(federation))
 
     def run(self) -> None:
-        """Everything that is still to be done, to the last reward."""
+        """Run all rounds that are left, and deliver the rewards."""
         self.federation.receipts.mkdir(parents=True, exist_ok=True)
         with self._folder() as folder:
             self._run.folder = folder
             ledger = Ledger(self.federation.ledger)
             self._session = Session(self.federation, self._link, ledger, self._run, self._say, self._sleep)
-            self._take_up()
+            self._resume()
             play([self._run], SiteEngine(self._session), LedgerWatcher(self._session))
             payer = Payer(self._session)
             payer.pay(sorted(self.members))
@@ -57,8 +57,8 @@ class Coordinator:
         path = self.federation.run
         return Folder.open(path) if is_run(path) else Folder.create(path, self._run.prepared.config)
 
-    def _take_up(self) -> None:
-        """Go on after the last commit, if there is one."""
+    def _resume(self) -> None:
+        """Resume after the last committed round, if there is one."""
         session, run = self._session, self._run
         run.engine_state = self._engine_state
         if not run.take_up(self._say):
@@ -71,11 +71,12 @@ class Coordinator:
         self._say(f"going on after round {run.round}")
 
     def _engine_state(self) -> State:
+        """What a checkpoint holds beside the method's state."""
         ledger, members = self._session.ledger, self._session.members
         ours = {"members": packed(members), "clients": list(self.clients), "ledger": len(ledger.entries)}
         return {ENGINE: ours}
 
-    # -- how the run stands
+    # -- the run's current state
 
     @property
     def prepared(self) -> Prepared:
@@ -103,18 +104,18 @@ class Coordinator:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """The members whom the method's state is for."""
+        """The members that the method's state is for, in its order."""
         return self._run.task.clients
 
 
 class LedgerWatcher(Watcher):
-    """Writes every round into the ledger, before it is committed."""
+    """Writes every round to the ledger before it is committed."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def begin(self, run: RunInfo, records: Sequence[dict[str, Any]]) -> None:
-        """Nothing is written: joining and going on have lines of their own."""
+        """Writes nothing: joining and resuming are logged where they happen."""
 
     def round(self, run: RunInfo, record: dict[str, Any]) -> None:
         clients = self._session.run.task.clients

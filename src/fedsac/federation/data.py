@@ -1,4 +1,4 @@
-"""What a party brings: its table, from a file or a function of its own, and how tables of several parties agree."""
+"""The data of sites and coordinator: reading it from a file or function, and checking that all have one schema."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +21,8 @@ from fedsac.federation.folder import Federation
 
 @dataclass(frozen=True)
 class Schema:
-    """What all parties' samples must have in common. `dtype` is uint8 (images) or float64."""
+    """What the samples of all sites and of the coordinator must have in common. `dtype` is uint8 (images) or float64;
+    `width` is the number of features; `top` is as in `DataSet`."""
 
     features: tuple[str, ...]
     width: int
@@ -30,7 +31,7 @@ class Schema:
     top: float
     classes: tuple[str, ...]
 
-    def shown(self) -> str:
+    def description(self) -> str:
         names = f" ({some(self.features)})" if self.features else ""
         return (
             f"{self.width} features{names} of {self.dtype} in {self.channels} channel(s), "
@@ -60,8 +61,8 @@ def schema_of(table: Table, classes: tuple[str, ...]) -> Schema:
 
 
 def site_data(table: Table, schema: Schema, channel: np.ndarray, where: str) -> DataSet:
-    """A site's samples as the federation numbers features and classes. What does not fit is refused, and both are
-    named."""
+    """A site's samples with features and classes in the federation's order; an error names both schemas if they
+    differ."""
     assert table.labels is not None
     like = Table(np.empty((0, schema.width), schema.dtype), None, schema.features, channel, schema.top)
     try:
@@ -70,13 +71,15 @@ def site_data(table: Table, schema: Schema, channel: np.ndarray, where: str) -> 
     except FedsacError as error:
         own = schema_of(table, tuple(sorted(set(table.labels or []))))
         raise FedsacError(
-            f"schemas do not agree: {error}. The site has {own.shown()}; the federation has {schema.shown()}"
+            f"schemas do not agree: {error}. The site has {own.description()}; "
+            f"the federation has {schema.description()}"
         ) from None
     return DataSet(where, table.x, y, schema.classes, channel, schema.top, features=schema.features)
 
 
 def coordinator_split(federation: Federation) -> Split:
-    """The coordinator's validation and test data. Its validation data says what features and classes there are."""
+    """The coordinator's validation and test data. The validation data determines the features, and the classes too
+    unless federation.toml names them."""
     f = federation
     table = read_data(f.validation, f.path, f.label)
     classes = f.classes or class_names(table.labels or [], f.validation)

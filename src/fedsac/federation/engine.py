@@ -1,4 +1,4 @@
-"""The engine behind a network: sites that are asked to train, that may come and go, and that may not answer."""
+"""The round loop's engine for a federation: sites are asked to train; they may join, leave, or fail to answer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,8 +9,8 @@ from torch import Tensor
 from fedsac.compute import evaluation
 from fedsac.errors import FedsacError
 from fedsac.federation.admission import Admission
-from fedsac.federation.asking import Answered, token
-from fedsac.federation.folder import IN, REVOKED
+from fedsac.federation.asking import CheckedReplies, token
+from fedsac.federation.folder import ACTIVE, REVOKED
 from fedsac.federation.members import contributions, members_of
 from fedsac.federation.pay import Payer
 from fedsac.federation.session import Session
@@ -18,11 +18,11 @@ from fedsac.federation.wire import BATCH_LOSSES, LOCAL_LOSS, Order, merged, shap
 from fedsac.methods.base import Updates
 from fedsac.runs.running import Running
 
-PAUSE_SECONDS = 5.0  # before something is tried again
+RETRY_SECONDS = 5.0  # before a round with too few answers is repeated
 
 
 class AnsweredRound:
-    """A round whose answers have come."""
+    """The updates of one round, complete: sites are asked and awaited in `train`."""
 
     def __init__(self, updates: Updates) -> None:
         self._updates = updates
@@ -32,70 +32,75 @@ class AnsweredRound:
 
 
 class SiteEngine:
-    """Plays the one run of a session."""
+    """Trains the one run of a session on the sites."""
 
     def __init__(self, session: Session) -> None:
-        self._s = session
+        self._session = session
 
     def gather(self, runs: Sequence[Running]) -> list[Running]:
-        """Let in who has come, let go who has left or whose key was revoked; all assignments follow."""
-        run, members = self._s.run, self._s.members
-        if members and not run.begun:  # taken up: first as it was
+        """Admit sites that have come, drop those that left or were revoked, and let the method assign submodels anew.
+        Returns the run if its members have changed."""
+        run, members = self._session.run, self._session.members
+        if members and not run.begun:  # resumed: first with the members of the checkpoint
             run.begin(contributions(members), members_of(members))
-        if run.over or not self._follow_sites():
+        if run.over or not self._update_members():
             return []
         return [run]
 
     def train(self, runs: Sequence[Running]) -> AnsweredRound:
-        """One round, repeated until enough sites have answered."""
-        federation, run = self._s.federation, self._s.run
+        """Train one round; it is repeated until enough sites have answered, at most `repeats` times."""
+        federation, run = self._session.federation, self._session.run
         for attempt in range(federation.repeats + 1):
-            present = self._s.link.present() & set(run.task.clients)
-            answered = self._ask([name for name in sorted(present) if not self._s.members[name].aside])
+            present = self._session.link.present() & set(run.task.clients)
+            answered = self._ask([name for name in sorted(present) if not self._session.members[name].aside])
             if len(answered.arrays) >= federation.min_answers:
                 return AnsweredRound(self._updates(answered))
-            self._s.ledger.append(
+            self._session.ledger.append(
                 "repeated", round=run.round + 1, answered=sorted(answered.arrays), wanted=federation.min_answers
             )
-            self._s.say(
+            self._session.say(
                 f"round {run.round + 1}: {len(answered.arrays)} answer(s), and it takes {federation.min_answers}; "
                 "once more"
             )
             if attempt < federation.repeats:
-                self._s.sleep(PAUSE_SECONDS)
-                if any(site["status"] != IN for name, site in federation.sites().items() if name in self._s.members):
-                    self._follow_sites()
+                self._session.sleep(RETRY_SECONDS)
+                if any(
+                    site["status"] != ACTIVE
+                    for name, site in federation.sites().items()
+                    if name in self._session.members
+                ):
+                    self._update_members()
         raise FedsacError(
             f"round {run.round + 1} had fewer than {federation.min_answers} answers {attempt + 1} times; "
-            f"see to the sites, then go on with the same command"
+            f"check the sites, then go on with the same command"
         )
 
     def reward_models(self, runs: Sequence[Running]) -> list[Tensor]:
-        """What sites are assigned: an extra epoch, where there is one, is theirs alone, since they have the data."""
+        """The models that sites are assigned, before the extra epoch that some methods add: only sites can train it."""
         return [run.assignment.models for run in runs]
 
-    def _follow_sites(self) -> bool:
-        """Bring the members up to date; has anything changed?"""
-        run, members = self._s.run, self._s.members
-        sites = self._s.federation.sites()
-        gone = [name for name in members if sites.get(name, {}).get("status", REVOKED) != IN]
+    def _update_members(self) -> bool:
+        """Deliver rewards to members that leave, drop them, and admit new ones; returns whether anything changed."""
+        run, members = self._session.run, self._session.members
+        sites = self._session.federation.sites()
+        gone = [name for name in members if sites.get(name, {}).get("status", REVOKED) != ACTIVE]
         leaving = [name for name in gone if sites.get(name, {}).get("status") != REVOKED]
         if leaving and run.begun:
-            Payer(self._s).pay(leaving)
+            Payer(self._session).pay(leaving)
         for name in gone:
             del members[name]
             status = sites.get(name, {}).get("status", REVOKED)
-            self._s.ledger.append("left", site=name, status=status, round=run.round)
-        new = Admission(self._s).join()
+            self._session.ledger.append("left", site=name, status=status, round=run.round)
+        new = Admission(self._session).join()
         if not gone and not new and run.begun:
             return False
         if len(members) < 2:
-            why = Admission(self._s).why_nobody()
-            raise FedsacError(f"{len(members)} site(s) in the federation, and it takes 2; {why}")
+            reasons = Admission(self._session).recent_refusals()
+            raise FedsacError(f"{len(members)} site(s) in the federation, and it takes 2; {reasons}")
         change = run.change_members if run.begun else run.begin
         change(contributions(members), members_of(members))
         names, reputations = run.task.clients, run.assignment.reputations
-        self._s.ledger.append(
+        self._session.ledger.append(
             "members",
             round=run.round,
             contributions=dict(zip(names, run.task.contributions, strict=True)),
@@ -103,12 +108,12 @@ class SiteEngine:
         )
         return True
 
-    def _ask(self, names: list[str]) -> Answered:
+    def _ask(self, names: list[str]) -> CheckedReplies:
         """Send each of these sites its submodel to train."""
-        given, round = self._s.run.assignment, self._s.run.round
+        given, round = self._session.run.assignment, self._session.run.round
         wants = {LOCAL_LOSS: given.local_losses, BATCH_LOSSES: given.batch_losses}
         facts = {name: True for name, wanted in wants.items() if wanted}
-        sent = {name: self._s.submodel_of(name) for name in names}
+        sent = {name: self._session.submodel_of(name) for name in names}
         orders = {name: Order("round", round, token(), facts, sent[name]) for name in names}
         expected = {}
         for name in names:
@@ -116,13 +121,13 @@ class SiteEngine:
             if given.local_losses:
                 expected[name][LOCAL_LOSS] = ((1,), "float64")
             if given.batch_losses:
-                batches = -(-self._s.members[name].samples // evaluation.LOSS_BATCH_SAMPLES)
+                batches = -(-self._session.members[name].samples // evaluation.LOSS_BATCH_SAMPLES)
                 expected[name][BATCH_LOSSES] = ((batches,), "float64")
-        return self._s.requests.ask(orders, expected, sent)
+        return self._session.requests.ask(orders, expected, sent)
 
-    def _updates(self, answered: Answered) -> Updates:
-        """The answers as a method takes them."""
-        run = self._s.run
+    def _updates(self, answered: CheckedReplies) -> Updates:
+        """The sites' replies as the `Updates` that a method learns from."""
+        run = self._session.run
         given, clients = run.assignment, run.task.clients
         numbers = tuple(i for i, name in enumerate(clients) if name in answered.arrays)
         rows = []
@@ -152,5 +157,5 @@ class SiteEngine:
         )
 
 
-def _losses(answered: Answered, names: list[str], which: str, together: Callable[[Any], Any]) -> Any:
-    return together([torch.from_numpy(answered.arrays[name][which].copy()) for name in names])
+def _losses(answered: CheckedReplies, names: list[str], which: str, combine: Callable[[Any], Any]) -> Any:
+    return combine([torch.from_numpy(answered.arrays[name][which].copy()) for name in names])

@@ -1,10 +1,10 @@
-"""A federation's folder: what the coordinator has decided, who takes part, and where everything lies.
+"""A federation's folder: its settings, its sites, and the paths of all files in it.
 
 federation.toml       settings of the federation and of the run
 sites.json            the sites: public key, and whether it takes part, has left or was revoked
-server/               the coordinator's: certificates, keys, Flower's database, nodes.json (who is which node)
+server/               the coordinator's: certificates, keys, Flower's database, nodes.json (each site's Flower node)
 server/run/           the run's folder, as `fedsac run` leaves one, with ledger.jsonl and receipts/ beside it
-SITE/                 what a site takes home: site.toml, its key, the authority's certificate
+SITE/                 what is carried to a site's host: site.toml, its key, the certificate authority's certificate
 """
 
 import json
@@ -20,20 +20,20 @@ from fedsac.contributions.base import STANDALONE
 from fedsac.errors import FedsacError
 from fedsac.federation.guard import MAX_STEP
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
-RESERVED = ("server",)
-IN, LEFT, REVOKED = "in", "left", "revoked"
-NOT_OURS = (
+SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
+RESERVED_SITE_NAMES = ("server",)
+ACTIVE, LEFT, REVOKED = "in", "left", "revoked"
+EXCLUDED_SETTINGS = (  # settings of `fedsac run` that a federation's [run] does not have
     *("data", "scene", "clients", "share", "samples_per_client", "label", "data_dir"),
     *("behaviour", "contributions", "network"),
 )
-REQUESTED = "requested"  # a file in server/: a run was asked for and is not over
-FAILED = "failed"  # another: why the last run ended without its end
+REQUESTED_FILE = "requested"  # in server/: exists while a run was asked for and is not over
+FAILED_FILE = "failed"  # in server/: the error that ended the last run before it was over
 
 
 @dataclass(frozen=True)
 class Federation:
-    """The settings in federation.toml. Times are seconds."""
+    """The settings in federation.toml (`setup.py` explains each); `wait` and `timeout` are seconds."""
 
     path: Path
     config: Config
@@ -69,9 +69,9 @@ class Federation:
     def receipts(self) -> Path:
         return self.server / "receipts"
 
-    def data(self, name: str) -> Path:
-        """A data file of the coordinator's: relative to the federation's folder."""
-        return self.path / name
+    @property
+    def max_message_bytes(self) -> int:
+        return int(self.max_message_mb * 1e6)
 
     @classmethod
     def load(cls, path: Path) -> "Federation":
@@ -79,10 +79,10 @@ class Federation:
         settings = read_toml(path / "federation.toml", "fedsac federation init makes one")
         run = settings.pop("run", {})
         where = path / "federation.toml"
-        for key in NOT_OURS:
+        for key in EXCLUDED_SETTINGS:
             if key in run:
                 why = {
-                    "behaviour": "sites do what they do",
+                    "behaviour": "it is simulated, and these sites are real",
                     "contributions": "they are measured when a site joins",
                     "network": "name it as model in [federation]",
                 }.get(key, "the sites have the data")
@@ -109,14 +109,14 @@ class Federation:
         return federation
 
     def sites(self) -> dict[str, dict[str, Any]]:
-        """Everyone who was ever invited: public key and status."""
+        """All sites that were ever added, by name: public key and status."""
         return dict(read_json(self.path / "sites.json")["sites"])
 
     def set_sites(self, sites: dict[str, dict[str, Any]]) -> None:
         write_json(self.path / "sites.json", {"sites": sites})
 
     def nodes(self) -> dict[str, int]:
-        """Which node a site is, as it was registered with its key: never as it says itself."""
+        """Each site's Flower node, as registered with its public key; what a site claims itself is not used."""
         path = self.server / "nodes.json"
         return {name: int(node) for name, node in read_json(path)["nodes"].items()} if path.exists() else {}
 
@@ -146,7 +146,8 @@ class SiteSettings:
 
 
 def checked(settings: dict[str, Any], of: type, without: tuple[str, ...], where: Path) -> dict[str, Any]:
-    """Settings of the right names and types."""
+    """The settings, if they are fields of the dataclass `of` and have their types; integers become floats where
+    needed."""
     types = {field.name: field.type for field in fields(of) if field.name not in without}
     for key, value in settings.items():
         if key not in types:

@@ -1,8 +1,8 @@
-"""The guard: admits or refuses one reply of a site, with the reason. Nothing here knows how replies travel.
+"""The guard: admits a site's reply, or refuses it with the reason. How replies travel is not its matter.
 
-In this order, and before a byte is taken for a number: who sent it, what it answers, how large it is, the names,
-types and shapes of its arrays; then that all numbers are finite and that the model did not move further than `max_step`
-allows. A refused reply is as if it had never come.
+It checks, in this order, before any array is decoded: who sent it, which message it answers, how large it is, and the
+names, types and shapes of its arrays; then that all numbers are finite and that the model did not move further than
+`max_step` allows. A refused reply has no effect on the run.
 """
 
 import hashlib
@@ -17,20 +17,20 @@ import numpy as np
 from fedsac.errors import FedsacError
 
 MAX_STEP = 10.0
-"""How far training may move a model, as a multiple of 1 + the length of the model that was sent. Generous: a round
-moves a model by a small fraction of its length, standing alone by about its length. What is refused are replies that
-would drown all others."""
+"""How far training may move a model (Euclidean norm), as a multiple of 1 + the norm of the model that was sent.
+Generous: a round moves a model by a small fraction of its norm, standalone training by about its norm. What is refused
+are replies that would dominate the aggregate."""
 
-HEADER = 1024  # bytes that an .npy header may take beside the numbers
+MAX_HEADER_BYTES = 1024  # of an .npy file's header, before the numbers
 
 
 class RefusedError(FedsacError):
-    """This reply does not count; the text says why."""
+    """A reply that is refused; the text says why."""
 
 
 @dataclass(frozen=True)
 class Raw:
-    """An array as it arrived: what it claims to be, and an .npy file's bytes that nobody has looked into yet."""
+    """An array as it arrived: the type and shape that the message claims, and an .npy file's bytes, not yet decoded."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -45,9 +45,10 @@ class Raw:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a site was asked: `arrays` are the shapes and types its reply must have, `start` the model it began from.
+    """What a reply must match: `arrays` are the names, shapes and types of its arrays, `start` is the model that the
+    site trained from.
 
-    `check` says whether a signature over the reply's digest is the site's; None where sites have no keys.
+    `check(digest, signature)` tells whether the signature is the site's; None if sites have no keys.
     """
 
     site: str
@@ -63,8 +64,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back. `site` is the sender as the transport knows it, never what the message claims; `extra` names
-    whatever else was in the message."""
+    """A site's reply. `site` is the sender as identified by the transport, never as claimed in the message; `extra` are
+    the names of records in the message that do not belong there."""
 
     site: str
     kind: str
@@ -77,17 +78,17 @@ class Reply:
     signature: str = ""
 
     def digest(self) -> bytes:
-        """What the site signs: the question it answers, and every byte of the answer."""
+        """What the site signs: the message it answers (kind, round, token), its facts, and every byte of its arrays."""
         arrays = {
             name: [raw.dtype, list(raw.shape), hashlib.sha256(raw.data).hexdigest()]
             for name, raw in self.arrays.items()
         }
-        said = [self.kind, self.round, self.token, dict(self.facts), arrays]
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
+        signed = [self.kind, self.round, self.token, dict(self.facts), arrays]
+        return hashlib.sha256(json.dumps(signed, sort_keys=True).encode()).digest()
 
 
 def admit(asked: Asked, reply: Reply) -> dict[str, np.ndarray]:
-    """The reply's arrays, if it may count; else `RefusedError`."""
+    """The reply's arrays, if it passes every check; else `RefusedError`."""
     _origin(asked, reply)
     _description(asked, reply)
     arrays = {name: _read(name, raw, *asked.arrays[name]) for name, raw in reply.arrays.items()}
@@ -114,12 +115,12 @@ def _origin(asked: Asked, reply: Reply) -> None:
 def _is_signed(check: Callable[[bytes, str], bool], reply: Reply) -> bool:
     try:
         return check(reply.digest(), reply.signature)
-    except (RecursionError, ValueError):  # facts that can be read, but not written again
+    except (RecursionError, ValueError):  # facts that can be decoded from JSON, but not encoded again
         return False
 
 
 def printable(text: object) -> str:
-    """Text from outside on one line, without what a terminal or a file might choke on."""
+    """Text from a site on one line, without unprintable characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
 
 
@@ -141,38 +142,38 @@ def _description(asked: Asked, reply: Reply) -> None:
 
 
 def _read(name: str, raw: Raw, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """The numbers. The file's own header is held against what was asked before memory is taken for it."""
-    wanted = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    if len(raw.data) > wanted + HEADER:
-        raise RefusedError(f"size: {name} has {len(raw.data)} bytes for {wanted} bytes of numbers")
+    """Decode an array. The .npy header is compared with the expected shape and type before memory is allocated."""
+    expected = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if len(raw.data) > expected + MAX_HEADER_BYTES:
+        raise RefusedError(f"size: {name} has {len(raw.data)} bytes for {expected} bytes of numbers")
     try:
         file = io.BytesIO(raw.data)
         version = np.lib.format.read_magic(file)
         if version != (1, 0):
             raise ValueError("an unexpected version")
-        found, fortran, found_dtype = np.lib.format.read_array_header_1_0(file)
+        file_shape, fortran, file_dtype = np.lib.format.read_array_header_1_0(file)
     except (ValueError, EOFError) as error:
         raise RefusedError(f"format: {name} cannot be read ({' '.join(str(error).split())[:80]})") from None
-    if found != shape or found_dtype != np.dtype(dtype) or fortran:
-        raise RefusedError(f"shape: inside, {name} is {found_dtype} {list(found)[:8]}, not {dtype} {list(shape)}")
+    if file_shape != shape or file_dtype != np.dtype(dtype) or fortran:
+        raise RefusedError(f"shape: inside, {name} is {file_dtype} {list(file_shape)[:8]}, not {dtype} {list(shape)}")
     body = raw.data[file.tell() :]
-    if len(body) != wanted:
-        raise RefusedError(f"size: {name} has {len(body)} bytes of numbers, not {wanted}")
+    if len(body) != expected:
+        raise RefusedError(f"size: {name} has {len(body)} bytes of numbers, not {expected}")
     return np.frombuffer(body, dtype=dtype).reshape(shape)
 
 
 def _step(asked: Asked, arrays: Mapping[str, np.ndarray]) -> None:
     if not asked.start:
         return
-    # An overflow on the way is infinity, which is refused as any other step that is too long.
+    # An overflow gives infinity, which is refused like any other step that is too long.
     with np.errstate(over="ignore"):
-        moved = _length(arrays[name].astype(np.float64) - start for name, start in asked.start.items())
-    limit = asked.max_step * (1 + _length(start.astype(np.float64) for start in asked.start.values()))
+        moved = _norm(arrays[name].astype(np.float64) - start for name, start in asked.start.items())
+    limit = asked.max_step * (1 + _norm(start.astype(np.float64) for start in asked.start.values()))
     if not moved <= limit:
         raise RefusedError(f"step: the model moved by {moved:.3g}, and at most {limit:.3g} is taken")
 
 
-def _length(arrays: Any) -> float:
+def _norm(arrays: Any) -> float:
     with np.errstate(over="ignore"):
         return float(np.sqrt(sum(float(np.square(array).sum()) for array in arrays)))
 

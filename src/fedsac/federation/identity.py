@@ -1,7 +1,7 @@
 """Keys and certificates of a federation: one EC key per site, a certificate authority, the server's certificate.
 
-A site signs every reply with its key, so that who answered does not hang on the transport alone; the coordinator signs
-receipts with a key of its own. Needs the package `cryptography` (`pip install fedsac[flower]`).
+A site signs every reply with its key, so that its identity does not depend on the transport alone; the coordinator
+signs receipts with a key of its own. Needs the package `cryptography` (`pip install fedsac[flower]`).
 """
 
 import base64
@@ -11,10 +11,10 @@ from typing import Any
 
 from fedsac.errors import FedsacError
 
-VALID = timedelta(days=365 * 5)
+CERTIFICATE_LIFETIME = timedelta(days=365 * 5)
 
 
-def _crypto() -> Any:
+def _require_cryptography() -> Any:
     try:
         import cryptography
     except ImportError:
@@ -23,8 +23,8 @@ def _crypto() -> Any:
 
 
 def new_key() -> tuple[bytes, bytes]:
-    """A private key and its public key, both in OpenSSH's form, which is what Flower's nodes read."""
-    _crypto()
+    """A new private key and its public key, both in OpenSSH's format, which Flower's nodes read."""
+    _require_cryptography()
     from cryptography.hazmat.primitives import serialization as s
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -34,8 +34,8 @@ def new_key() -> tuple[bytes, bytes]:
 
 
 def sign(private: bytes, digest: bytes) -> str:
-    """The signature over a digest, as text."""
-    _crypto()
+    """The signature over a digest, base64."""
+    _require_cryptography()
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -46,8 +46,8 @@ def sign(private: bytes, digest: bytes) -> str:
 
 
 def signed(public: bytes, digest: bytes, signature: str) -> bool:
-    """Is this the key's signature over the digest?"""
-    _crypto()
+    """Whether the signature over the digest was made with this public key's private key."""
+    _require_cryptography()
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -63,8 +63,8 @@ def signed(public: bytes, digest: bytes, signature: str) -> bool:
 
 
 def authority() -> tuple[bytes, bytes]:
-    """A certificate authority of the federation's own: its private key and its certificate, PEM."""
-    _crypto()
+    """A new certificate authority for one federation: its private key and its certificate, PEM."""
+    _require_cryptography()
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -81,16 +81,16 @@ def authority() -> tuple[bytes, bytes]:
         encipher_only=False,
         decipher_only=False,
     )
-    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    subject_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     builder = _certificate(name, name, key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(usage, critical=True).add_extension(own, critical=False)
+    builder = builder.add_extension(usage, critical=True).add_extension(subject_id, critical=False)
     return _pem(key), _signed_certificate(builder, key)
 
 
 def server_certificate(ca_key: bytes, ca: bytes, names: list[str]) -> tuple[bytes, bytes]:
-    """A private key and a certificate for these host names and addresses, PEM."""
-    _crypto()
+    """A new private key and a certificate for these host names and IP addresses, PEM."""
+    _require_cryptography()
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -103,8 +103,8 @@ def server_certificate(ca_key: bytes, ca: bytes, names: list[str]) -> tuple[byte
     builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
     usage = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH])
     builder = builder.add_extension(usage, critical=False)
-    above = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]
-    builder = builder.add_extension(above, critical=False)
+    issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]
+    builder = builder.add_extension(issuer_id, critical=False)
     return _pem(key), _signed_certificate(builder, issuing_key)
 
 
@@ -134,7 +134,7 @@ def _certificate(subject: Any, issuer: Any, key: Any) -> Any:
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))  # clocks differ a little
-        .not_valid_after(now + VALID)
+        .not_valid_after(now + CERTIFICATE_LIFETIME)
     )
 
 

@@ -1,4 +1,4 @@
-"""Which node is which site, where Flower does not know the sites' keys: without TLS, and in a simulation."""
+"""Finding out which node is which site where Flower does not know the sites' keys: without TLS, and in a simulation."""
 
 import hashlib
 import secrets
@@ -13,35 +13,38 @@ from fedsac.federation.folder import Federation
 from fedsac.federation.link import TRAIN, UNDECODABLE
 from fedsac.federation.site import Site
 
-WHO = "who"  # the record of a message that asks a node which site it is, and of the answer
-SECONDS = 120.0  # for an answer
+INTRODUCTION = "who"  # the record of a message that asks a node which site it is, and of its answer
+ANSWER_TIMEOUT_SECONDS = 120.0
 
 
 class Introductions:
-    """Asks every node that is new which site it is; the site's signature over a fresh text proves it."""
+    """Called, asks every new node which site it is and returns each site's node. A node proves which site it is by the
+    site's signature over a random text."""
 
     def __init__(self, grid: Grid, federation: Federation) -> None:
         self._grid, self._federation = grid, federation
         self._asked: set[int] = set()
-        self._found: dict[str, int] = {}
+        self._nodes: dict[str, int] = {}
 
     def __call__(self) -> Mapping[str, int]:
         new = set(self._grid.get_node_ids()) - self._asked
         self._asked |= new
         texts = {node: secrets.token_hex(16) for node in new}
-        asking = [
-            Message(RecordDict({WHO: ConfigRecord({"text": t})}), n, TRAIN, ttl=SECONDS) for n, t in texts.items()
+        messages = [
+            Message(RecordDict({INTRODUCTION: ConfigRecord({"text": t})}), n, TRAIN, ttl=ANSWER_TIMEOUT_SECONDS)
+            for n, t in texts.items()
         ]
-        for reply in self._grid.send_and_receive(asking, timeout=SECONDS) if asking else ():
+        for reply in self._grid.send_and_receive(messages, timeout=ANSWER_TIMEOUT_SECONDS) if messages else ():
             node = reply.metadata.src_node_id
-            if reply.has_content() and (site := self._proved(reply, texts.get(node, ""))) is not None:
-                self._found[site] = node  # a site that was restarted is another node now
-        return dict(self._found)
+            if reply.has_content() and (site := self._verified_site(reply, texts.get(node, ""))) is not None:
+                self._nodes[site] = node  # a site that was restarted has another node now
+        return dict(self._nodes)
 
-    def _proved(self, reply: Message, text: str) -> str | None:
+    def _verified_site(self, reply: Message, text: str) -> str | None:
+        """The site named in a reply, if the signature is valid."""
         try:
-            said: Any = reply.content[WHO]
-            site, signature = str(said["site"]), str(said["signature"])
+            record: Any = reply.content[INTRODUCTION]
+            site, signature = str(record["site"]), str(record["signature"])
             public = self._federation.sites()[site]["public_key"].encode()
         except UNDECODABLE:
             return None
@@ -49,11 +52,11 @@ class Introductions:
 
 
 def introduce(site: Site, message: Message) -> Message:
-    """A site's answer."""
-    text = str(message.content.config_records[WHO]["text"])
+    """A site's answer to the question which site it is."""
+    text = str(message.content.config_records[INTRODUCTION]["text"])
     signature = identity.sign((site.settings.path / "key").read_bytes(), _digest(text))
-    said = ConfigRecord({"site": site.settings.name, "signature": signature})
-    return Message(RecordDict({WHO: said}), reply_to=message)
+    record = ConfigRecord({"site": site.settings.name, "signature": signature})
+    return Message(RecordDict({INTRODUCTION: record}), reply_to=message)
 
 
 def _digest(text: str) -> bytes:

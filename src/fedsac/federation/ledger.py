@@ -1,9 +1,10 @@
 """The ledger: an append-only log in which every line hashes the one before it.
 
-A line is JSON: `format_version`, `seq`, `at` (UTC), `kind`, `body`, `previous` and `hash`, the SHA-256 over all the
-others in canonical form. Whoever changes, removes or inserts a line breaks the chain behind it; whoever cuts the end
-off contradicts the receipts that name a line there. Lines are synced to disk before anything is built on them. A server
-that was killed appends what it does again; lines of a round that was never committed stay, and `resumed` says so.
+A line is JSON: `format_version`, `seq`, `at` (UTC), `kind`, `body`, `previous` (the hash of the line before) and
+`hash`, the SHA-256 over all other fields in canonical form. Changing, removing or inserting a line breaks the chain
+after it; cutting off the end contradicts the receipts that refer to lines there. A line is synced to disk before the
+coordinator goes on. After a kill, what is repeated is appended again: lines of a round that was never committed stay,
+and a line `resumed` follows them.
 """
 
 import hashlib
@@ -16,26 +17,26 @@ from typing import Any
 from fedsac.config import FORMAT_VERSION, check_version
 from fedsac.errors import FedsacError
 
-START = "0" * 64  # what the first line has as `previous`
+FIRST_PREVIOUS = "0" * 64  # `previous` of the first line
 FIELDS = {"format_version", "seq", "at", "kind", "body", "previous", "hash"}
 
 Entry = dict[str, Any]
 
 
 def canonical(value: object) -> bytes:
-    """One spelling for one value: what is hashed and what is signed."""
+    """A value as canonical JSON: the bytes that are hashed and signed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 class Ledger:
-    """A ledger that is written: opened, it is checked from the first line to the last."""
+    """A ledger to append to. Opening it checks every line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         content = path.read_bytes() if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:
-            # A kill in the middle of a line: it was never an entry, nothing was built on it.
+            # Killed in the middle of a line: the coordinator had not gone on, so drop it.
             with path.open("r+b") as file:
                 file.truncate(len(whole))
         self.entries = checked(whole, path)
@@ -43,10 +44,10 @@ class Ledger:
     @property
     def head(self) -> str:
         """The hash of the last line."""
-        return str(self.entries[-1]["hash"]) if self.entries else START
+        return str(self.entries[-1]["hash"]) if self.entries else FIRST_PREVIOUS
 
     def append(self, kind: str, **body: Any) -> Entry:
-        """One more line; when this returns, it is on disk."""
+        """Append a line; when this returns, it is on disk."""
         entry = {
             "format_version": FORMAT_VERSION,
             "seq": len(self.entries),
@@ -62,7 +63,9 @@ class Ledger:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise FedsacError(f"{self.path}: cannot be written ({error.strerror}); put that right and go on") from None
+            raise FedsacError(
+                f"{self.path}: cannot be written ({error.strerror}); correct that, then go on with the same command"
+            ) from None
         self.entries.append(entry)
         return entry
 
@@ -71,7 +74,7 @@ class Ledger:
 
 
 def read(path: Path) -> list[Entry]:
-    """A ledger's entries, every one checked; the file is only read."""
+    """The entries of a ledger, every one checked; the file is not changed."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -80,9 +83,9 @@ def read(path: Path) -> list[Entry]:
 
 
 def checked(content: bytes, path: Path) -> list[Entry]:
-    """The entries in a ledger's bytes; a line that does not follow from those before it is refused with its number."""
+    """The entries in a ledger's bytes; the first line that breaks the chain is an error with its number."""
     entries: list[Entry] = []
-    previous = START
+    previous = FIRST_PREVIOUS
     for seq, line in enumerate(content.splitlines()):
         where = f"{path}: line {seq + 1}"
         try:
@@ -102,5 +105,5 @@ def checked(content: bytes, path: Path) -> list[Entry]:
 
 
 def _hash(entry: Entry) -> str:
-    said = {name: value for name, value in entry.items() if name != "hash"}
-    return hashlib.sha256(canonical(said)).hexdigest()
+    hashed = {name: value for name, value in entry.items() if name != "hash"}
+    return hashlib.sha256(canonical(hashed)).hexdigest()

@@ -1,4 +1,4 @@
-"""Between the coordinator and the sites: what any network must offer, and how it is done on Flower's grid."""
+"""`Link`: how the coordinator sends orders to sites and receives replies; `GridLink` does it on Flower's grid."""
 
 import json
 import struct
@@ -17,7 +17,7 @@ from fedsac.federation.guard import Raw, RefusedError, Reply, printable
 from fedsac.federation.wire import Order
 
 ORDER, REPLY, ARRAYS = "order", "reply", "arrays"  # the records of a message
-POLL = 1.0  # seconds between two looks for replies
+POLL_SECONDS = 1.0  # between two checks for replies
 UNDECODABLE = (
     ValueError,
     LookupError,
@@ -28,14 +28,14 @@ UNDECODABLE = (
     DecodeError,
     struct.error,
 )
-"""What a hostile message may raise on its way to becoming a reply; a network that fails raises something else."""
-TRAIN = "train"  # the one type of message: what is to be done stands in the order
+"""What decoding a malformed message may raise; a network failure raises something else."""
+TRAIN = "train"  # Flower's type of all our messages; what to do is in the order
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """What came of a set of orders, by site: replies; what was refused before it could be read as one; who was lost,
-    and how; the bytes of each message sent."""
+    """The outcome of a set of orders, by site: replies; why a message was refused before it could be read as a reply;
+    why there was no answer (lost); and the bytes of each message sent."""
 
     replies: dict[str, Reply] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -44,92 +44,95 @@ class Exchange:
 
 
 class Link(Protocol):
+    """The coordinator's connection to the sites."""
+
     def present(self) -> set[str]:
-        """The sites that can be reached now."""
+        """The sites that are connected now."""
         ...
 
     def exchange(self, orders: Mapping[str, Order], timeout: float) -> Exchange:
-        """Send each site its order, and wait for answers until all have come or the time is over."""
+        """Send each site its order, and wait for all replies, at most `timeout` seconds."""
         ...
 
 
 class GridLink:
-    """Sites as nodes on Flower's grid. `nodes` says which node a site is: the one its key was registered for."""
+    """Sites as nodes on Flower's grid. `nodes` returns each site's node."""
 
     def __init__(self, grid: Grid, nodes: Callable[[], Mapping[str, int]], sleep: Callable[[float], None] = time.sleep):
         self._grid, self._nodes, self._sleep = grid, nodes, sleep
 
     def present(self) -> set[str]:
-        there = set(self._grid.get_node_ids())
-        return {site for site, node in self._nodes().items() if node in there}
+        connected = set(self._grid.get_node_ids())
+        return {site for site, node in self._nodes().items() if node in connected}
 
     def exchange(self, orders: Mapping[str, Order], timeout: float) -> Exchange:
         nodes = self._nodes()
-        found = Exchange()
-        waiting: dict[str, str] = {}  # message -> site
+        exchange = Exchange()
+        waiting: dict[str, str] = {}  # id of a message without a reply yet -> site
         for site, order in orders.items():
             message = Message(packed(order), nodes[site], TRAIN, ttl=timeout, group_id=str(order.round))
-            found.sent[site] = message_bytes(message)
-            # One by one: the whole of a large federation's models need not lie in one request.
+            exchange.sent[site] = message_bytes(message)
+            # One by one: a large federation's models together may be too much for one request.
             for id in self._grid.push_messages([message]):
                 if id:
                     waiting[id] = site
         end = time.monotonic() + timeout
         while waiting and time.monotonic() < end:
             for id in list(waiting):
-                self._pull(found, id, waiting, nodes)
+                self._pull(exchange, id, waiting, nodes)
             if waiting:
-                self._sleep(POLL)
-        unheard = set(orders) - set(found.replies) - set(found.refused) - set(found.lost)
-        found.lost.update(dict.fromkeys(unheard, f"no answer in {timeout:g} s"))
-        return found
+                self._sleep(POLL_SECONDS)
+        silent = set(orders) - set(exchange.replies) - set(exchange.refused) - set(exchange.lost)
+        exchange.lost.update(dict.fromkeys(silent, f"no answer in {timeout:g} s"))
+        return exchange
 
-    def _pull(self, found: Exchange, id: str, waiting: dict[str, str], nodes: Mapping[str, int]) -> None:
-        """Take what has come for one message. Flower decodes replies before anybody can look at them: what it cannot
-        decode is that site's failure, and not everybody's."""
+    def _pull(self, exchange: Exchange, id: str, waiting: dict[str, str], nodes: Mapping[str, int]) -> None:
+        """Fetch the reply to one message, if it has come. Flower decodes replies while it fetches them, so they are
+        fetched one by one: a reply that cannot be decoded then fails one site only."""
         try:
             messages = list(self._grid.pull_messages([id]))
         except UNDECODABLE as error:
-            found.refused[waiting.pop(id)] = f"format: it cannot be decoded ({printable(error)[:80]})"
+            exchange.refused[waiting.pop(id)] = f"format: it cannot be decoded ({printable(error)[:80]})"
             return
         for message in messages:
             if message.metadata.reply_to_message_id == id and id in waiting:
                 site = waiting.pop(id)
-                self._take(found, site, nodes[site], message)
+                self._sort(exchange, site, nodes[site], message)
 
-    def _take(self, found: Exchange, site: str, node: int, message: Message) -> None:
+    def _sort(self, exchange: Exchange, site: str, node: int, message: Message) -> None:
+        """Add a message to the exchange: as a reply, as refused or as lost."""
         if message.has_error():
-            found.lost[site] = f"error {message.error.code}: {printable(message.error.reason)[:300]}"
+            exchange.lost[site] = f"error {message.error.code}: {printable(message.error.reason)[:300]}"
         elif message.metadata.src_node_id != node:
-            found.refused[site] = f"identity: it comes from node {message.metadata.src_node_id}, not from {site}'s"
+            exchange.refused[site] = f"identity: it comes from node {message.metadata.src_node_id}, not from {site}'s"
         else:
             try:
-                found.replies[site] = read_reply(site, message)
+                exchange.replies[site] = read_reply(site, message)
             except RefusedError as error:
-                found.refused[site] = str(error)
+                exchange.refused[site] = str(error)
 
 
 def packed(order: Order) -> RecordDict:
-    """An order as the content of a message: one text, and arrays where there are any."""
-    said = {"kind": order.kind, "round": order.round, "token": order.token, "facts": dict(order.facts)}
-    records: dict[str, Any] = {ORDER: ConfigRecord({"json": json.dumps(said, allow_nan=False)})}
+    """An order as the content of a message: a JSON text, and the arrays if there are any."""
+    text = {"kind": order.kind, "round": order.round, "token": order.token, "facts": dict(order.facts)}
+    records: dict[str, Any] = {ORDER: ConfigRecord({"json": json.dumps(text, allow_nan=False)})}
     if order.arrays:
         records[ARRAYS] = ArrayRecord({name: Array(np.ascontiguousarray(a)) for name, a in order.arrays.items()})
     return RecordDict(records)
 
 
 def read_order(message: Message) -> Order:
-    """The order in a message; what a coordinator sends is trusted to be one."""
-    said = json.loads(str(message.content.config_records[ORDER]["json"]))
+    """The order in a message from the coordinator, which sites trust: it is not checked."""
+    text = json.loads(str(message.content.config_records[ORDER]["json"]))
     arrays = message.content.array_records[ARRAYS] if ARRAYS in message.content else ArrayRecord()
-    return Order(**said, arrays={name: array.numpy() for name, array in arrays.items()})
+    return Order(**text, arrays={name: array.numpy() for name, array in arrays.items()})
 
 
 def packed_reply(reply: Reply) -> RecordDict:
     """A site's reply as the content of a message."""
-    said = {"kind": reply.kind, "round": reply.round, "token": reply.token, "facts": dict(reply.facts)}
-    text = json.dumps(said, allow_nan=False)
-    records: dict[str, Any] = {REPLY: ConfigRecord({"json": text, "signature": reply.signature})}
+    text = {"kind": reply.kind, "round": reply.round, "token": reply.token, "facts": dict(reply.facts)}
+    record = ConfigRecord({"json": json.dumps(text, allow_nan=False), "signature": reply.signature})
+    records: dict[str, Any] = {REPLY: record}
     if reply.arrays:
         arrays = {name: Array(raw.dtype, raw.shape, "numpy.ndarray", raw.data) for name, raw in reply.arrays.items()}
         records[ARRAYS] = ArrayRecord(arrays)
@@ -137,16 +140,16 @@ def packed_reply(reply: Reply) -> RecordDict:
 
 
 def read_reply(site: str, message: Message) -> Reply:
-    """What came back from a site's node. Nothing in it is trusted: whatever is not a reply is refused."""
+    """The reply in a message from a site's node. Nothing in it is trusted: what is not a reply is refused."""
     content = message.content
     try:
         record = content[REPLY]
         if not isinstance(record, ConfigRecord) or set(record) != {"json", "signature"}:
             raise ValueError("an unexpected record")
-        said = json.loads(str(record["json"]))
-        if set(said) != {"kind", "round", "token", "facts"} or not isinstance(said["facts"], dict):
+        text = json.loads(str(record["json"]))
+        if set(text) != {"kind", "round", "token", "facts"} or not isinstance(text["facts"], dict):
             raise ValueError("an unexpected text")
-        kind, round, token = str(said["kind"]), int(said["round"]), str(said["token"])
+        kind, round, token = str(text["kind"]), int(text["round"]), str(text["token"])
         arrays = content[ARRAYS] if ARRAYS in content else ArrayRecord()
         if not isinstance(arrays, ArrayRecord) or any(a.stype != "numpy.ndarray" for a in arrays.values()):
             raise ValueError("arrays of an unexpected kind")
@@ -155,4 +158,4 @@ def read_reply(site: str, message: Message) -> Reply:
         raise RefusedError(f"format: it is no reply ({printable(error)[:80]})") from None
     extra = tuple(sorted(str(name) for name in content if name not in (REPLY, ARRAYS)))
     size, signature = message_bytes(message), str(record["signature"])
-    return Reply(site, kind, round, token, said["facts"], raw, size, extra, signature)
+    return Reply(site, kind, round, token, text["facts"], raw, size, extra, signature)

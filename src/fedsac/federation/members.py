@@ -1,4 +1,4 @@
-"""Who takes part: what the coordinator knows of each site."""
+"""The members of a federation: the sites that have joined, with their contributions."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -9,7 +9,8 @@ from fedsac.runs.setup import Members
 
 @dataclass
 class Member:
-    """A site that has joined. `samples` was fixed then; `refused` counts refusals in a row."""
+    """A site that has joined. `samples` was fixed then; `validation` and `test` are its contribution on the
+    coordinator's two sets; `refused` counts successive refusals; a site set `aside` is asked no more."""
 
     samples: int
     validation: float
@@ -20,11 +21,12 @@ class Member:
 
 
 def packed(members: dict[str, Member]) -> dict[str, Any]:
+    """The members as a checkpoint holds them."""
     return {name: asdict(member) for name, member in members.items()}
 
 
 def unpacked(content: dict[str, Any]) -> dict[str, Member]:
-    """The members in a checkpoint. Earlier versions kept more of them than this one needs."""
+    """The members in a checkpoint; fields that only earlier versions wrote are ignored."""
     known = {field.name for field in fields(Member)}
     return {
         name: Member(**{key: value for key, value in member.items() if key in known})
@@ -33,13 +35,13 @@ def unpacked(content: dict[str, Any]) -> dict[str, Member]:
 
 
 def contributions(members: dict[str, Member]) -> Contributions:
-    """By site, in the order of their names."""
+    """The members' contributions, in the order of the sites' names."""
     ordered = [members[name] for name in sorted(members)]
     diverged = tuple(name for name in sorted(members) if members[name].diverged)
     return Contributions(tuple(m.validation for m in ordered), tuple(m.test for m in ordered), diverged)
 
 
 def members_of(members: dict[str, Member]) -> Members:
-    """The same as the round loop knows them. Sample counts are those fixed at joining."""
+    """The members as the round loop's clients, with the sample counts fixed when they joined."""
     names = tuple(sorted(members))
     return Members.of(names, tuple(members[name].samples for name in names))

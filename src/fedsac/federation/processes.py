@@ -1,4 +1,4 @@
-"""Flower's own processes with the right flags: the server behind the gate, a site's node, and its command line."""
+"""Starting Flower's programs: the server (SuperLink) behind the gate, a site's node (SuperNode), the flwr command."""
 
 import ctypes
 import json
@@ -16,20 +16,24 @@ from typing import Any
 from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
 from fedsac.federation.data import read_data
-from fedsac.federation.folder import FAILED, IN, REQUESTED, Federation, SiteSettings, write_json
+from fedsac.federation.folder import ACTIVE, FAILED_FILE, REQUESTED_FILE, Federation, SiteSettings, write_json
 from fedsac.federation.setup import host_of
 from fedsac.version import __version__
 
 LOOPBACK = "127.0.0.1"
-POLL = 2.0
-CHECK = 10.0  # seconds between two looks at what became of a run
-TRIES = 5  # of a run that ends for no reason of ours
-QUIET = {
+POLL_SECONDS = 2.0  # between two checks for new sites and requested runs
+RUN_CHECK_SECONDS = 10.0  # between two questions to Flower whether a run is still going
+MAX_SUBMISSIONS = 5  # of a run that Flower ends before it is over, without an error of ours
+START_TIMEOUT_SECONDS = 120  # for Flower's server
+STOP_TIMEOUT_SECONDS = 20  # for a process to end when it is asked to
+PORT_TIMEOUT_SECONDS = 10  # for an earlier server to release its port
+FLWR_TIMEOUT_SECONDS = 120  # for a call of the flwr command
+NO_TELEMETRY = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-APP = f"""[project]
+APP_TOML = f"""[project]
 name = "fedsac-federation"
 version = "{__version__}"
 description = "The app is in the installed package fedsac; this only names it"
@@ -48,12 +52,13 @@ clientapp = "fedsac.federation.app:client"
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """What Flower's processes see: nothing is reported, looked up or installed, and state lies in the folder."""
-    beside = str(Path(sys.executable).parent)
-    path = os.pathsep.join([beside, os.environ.get("PATH", "")])
+    """The environment variables of Flower's processes: no telemetry, update checks or installations, and all of
+    Flower's state in the folder `home`."""
+    programs = str(Path(sys.executable).parent)
+    path = os.pathsep.join([programs, os.environ.get("PATH", "")])
     return {
         **os.environ,
-        **QUIET,
+        **NO_TELEMETRY,
         "FLWR_HOME": str(home),
         "PATH": path,
         "PYTHONUNBUFFERED": "1",
@@ -63,14 +68,15 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def program(name: str) -> str:
-    found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-    if found is None:
+    """The path of one of Flower's programs."""
+    path = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if path is None:
         raise FedsacError(f"{name} is not installed; a federation needs fedsac[flower]")
-    return found
+    return path
 
 
-def started(command: list[str], env: dict[str, str], log: Path) -> "subprocess.Popen[bytes]":
-    """A child that ends with this process, whatever ends it; what it says goes to a file."""
+def start_process(command: list[str], env: dict[str, str], log: Path) -> "subprocess.Popen[bytes]":
+    """Start a child process that ends when this process does; its output is appended to a file."""
     with log.open("ab") as out:
         return subprocess.Popen(
             command, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent
@@ -83,92 +89,95 @@ def _die_with_parent() -> None:
 
 
 class Server:
-    """The coordinator's side: Flower's SuperLink on loopback, the gate before it, keys registered, runs submitted."""
+    """The coordinator's server: Flower's SuperLink on loopback and the gate before it. It registers the sites' keys and
+    submits runs."""
 
     def __init__(self, federation: Federation, say: Callable[[str], None]) -> None:
-        self.f, self.say = federation, say
-        self.control = Control(federation, insecure=federation.insecure)
+        self.federation, self.say = federation, say
+        self.control = FlowerControl(federation, insecure=federation.insecure)
         self.registered: dict[str, int] = federation.nodes()
-        self.run, self.tries, self.look = "", 0, 0.0
+        self.run, self.submissions, self.next_check = "", 0, 0.0
 
     def serve(self) -> None:
-        """Until interrupted."""
-        from fedsac.federation.gate import Gate, open_gate
+        """Serve until interrupted."""
+        from fedsac.federation.gate import Gate, serve_gate
 
-        f = self.f
+        f = self.federation
         host = host_of(f.address)
         if f.insecure:
             self.say("WARNING: insecure = true: models and replies cross the network unencrypted")
-        _free(LOOPBACK, f.control_port)
+        _require_free(LOOPBACK, f.control_port)
         command = [
             *(program("flower-superlink"), "--host", LOOPBACK, "--port", str(f.control_port)),
             *("--database", str(f.server / "superlink.db"), "--disable-runtime-dependency-installation"),
             *(["--insecure"] if f.insecure else _tls(f.server)),
         ]
         env = environment(self.control.home, FEDSAC_FEDERATION=str(f.path))
-        superlink = started(command, env, f.server / "superlink.log")
+        superlink = start_process(command, env, f.server / "superlink.log")
         try:
-            until(lambda: listens(LOOPBACK, f.control_port), superlink, f.server / "superlink.log")
-            self._follow()
-            gate = Gate(LOOPBACK, f.control_port, None if f.insecure else f.server / "ca.pem", f.max_message_mb)
+            wait_until_ready(lambda: is_listening(LOOPBACK, f.control_port), superlink, f.server / "superlink.log")
+            self._follow_sites()
+            gate = Gate(LOOPBACK, f.control_port, None if f.insecure else f.server / "ca.pem", f.max_message_bytes)
             where = host if host in (LOOPBACK, "localhost", "::1") else "0.0.0.0"
             port = int(f.address.rpartition(":")[2])
             tls = (None, None) if f.insecure else (f.server / "server.pem", f.server / "server.key")
-            open_gate(gate, where, port, *tls)
+            serve_gate(gate, where, port, *tls)
             self.say(f"serving {f.path.name} at {f.address}; start the sites, then: fedsac federation run {f.path}")
             while superlink.poll() is None:
-                self._follow()
-                time.sleep(POLL)
+                self._follow_sites()
+                time.sleep(POLL_SECONDS)
             raise FedsacError(f"Flower's server has ended; {last_line(f.server / 'superlink.log')}")
         finally:
-            end(superlink)
+            stop_process(superlink)
 
-    def _follow(self) -> None:
-        """Register keys that are new, remove those that are gone, and submit a run that was asked for."""
-        for name, site in ({} if self.f.insecure else self.f.sites()).items():
-            if site["status"] == IN and name not in self.registered:
+    def _follow_sites(self) -> None:
+        """Register the keys of new sites, remove those that were revoked, and submit a requested run."""
+        for name, site in ({} if self.federation.insecure else self.federation.sites()).items():
+            if site["status"] == ACTIVE and name not in self.registered:
                 self.registered[name] = self.control.register(site["public_key"], name)
             elif site["status"] == "revoked" and name in self.registered:
                 self.control.unregister(self.registered.pop(name))
                 self.say(f"the key of {name} is revoked")
             else:
                 continue
-            write_json(self.f.server / "nodes.json", {"nodes": self.registered})
-        self._see_to_the_run()
+            write_json(self.federation.server / "nodes.json", {"nodes": self.registered})
+        self._submit_requested_run()
 
-    def _see_to_the_run(self) -> None:
-        """Submit what was asked for, and again when Flower gave it up: the coordinator goes on where it was."""
-        requested = self.f.server / REQUESTED
+    def _submit_requested_run(self) -> None:
+        """Submit a run that was requested, and again if Flower has ended it: the coordinator then resumes it."""
+        requested = self.federation.server / REQUESTED_FILE
         if not requested.exists():
-            self.run, self.tries = "", 0
+            self.run, self.submissions = "", 0
             return
         if self.run:
-            if time.monotonic() < self.look:
+            if time.monotonic() < self.next_check:
                 return
-            self.look = time.monotonic() + CHECK
+            self.next_check = time.monotonic() + RUN_CHECK_SECONDS
             mine = [run for run in self.control.runs() if str(run.get("run-id")) == self.run]
             if not mine or not str(mine[0].get("status", "")).startswith("finished"):
                 return
-        if self.tries == TRIES:
+        if self.submissions == MAX_SUBMISSIONS:
             requested.unlink(missing_ok=True)
-            reason = f"the run ended {TRIES} times for no reason of its own; see {self.f.server / 'superlink.log'}"
-            write_atomic(self.f.server / FAILED, reason.encode())
+            log = self.federation.server / "superlink.log"
+            reason = f"Flower ended the run {MAX_SUBMISSIONS} times before it was over; see {log}"
+            write_atomic(self.federation.server / FAILED_FILE, reason.encode())
             return
-        self.tries += 1
-        self.run, self.look = self.control.submit(), time.monotonic() + CHECK
+        self.submissions += 1
+        self.run, self.next_check = self.control.submit(), time.monotonic() + RUN_CHECK_SECONDS
         self.say(f"submitted to Flower as run {self.run}")
 
 
-class Control:
-    """Flower's command line against the coordinator's own server, on loopback."""
+class FlowerControl:
+    """Calls the flwr command for the coordinator's own server, on loopback."""
 
     def __init__(self, federation: Federation, *, insecure: bool = False) -> None:
-        self.f = federation
+        """Write the command's configuration and the app that runs are submitted as."""
+        self.federation = federation
         self.home = federation.server / "flwr"
         self.home.mkdir(exist_ok=True)
         self.app = federation.server / "app"
         self.app.mkdir(exist_ok=True)
-        write_atomic(self.app / "pyproject.toml", APP.encode())
+        write_atomic(self.app / "pyproject.toml", APP_TOML.encode())
         trust = f"root-certificates = {json.dumps(str(federation.server / 'ca.pem'))}"
         connection = (
             '[superlink]\ndefault = "federation"\n\n[superlink.federation]\n'
@@ -178,15 +187,17 @@ class Control:
         write_atomic(self.home / "config.toml", connection.encode())
 
     def register(self, public_key: str, name: str) -> int:
-        key = self.f.server / "flwr" / f"{name}.pub"  # the list decides, not what lies in the site's folder
+        """Register a site's key; returns its node."""
+        key = self.federation.server / "flwr" / f"{name}.pub"  # from sites.json, not from the site's folder
         key.write_text(public_key)
-        found = self._flwr("supernode", "register", str(key), "federation", "--name", name)
-        return int(found["node-id"])
+        reply = self._flwr("supernode", "register", str(key), "federation", "--name", name)
+        return int(reply["node-id"])
 
     def unregister(self, node: int) -> None:
         self._flwr("supernode", "unregister", str(node), "federation")
 
     def submit(self, *more: str) -> str:
+        """Start a run; returns Flower's id of it."""
         return str(self._flwr("run", str(self.app), "federation", *more)["run-id"])
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -198,27 +209,32 @@ class Control:
     def _flwr(self, *arguments: str) -> dict[str, Any]:
         command = [program("flwr"), *arguments, "--format", "json"]
         done = subprocess.run(
-            command, env=environment(self.home), capture_output=True, text=True, check=False, timeout=120
+            command,
+            env=environment(self.home),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=FLWR_TIMEOUT_SECONDS,
         )
         try:
-            found = json.loads(done.stdout[done.stdout.index("{") :])
+            reply = json.loads(done.stdout[done.stdout.index("{") :])
         except ValueError:
-            found = {"success": False, "error-message": " ".join((done.stderr or done.stdout).split())[-300:]}
-        if not found.get("success", True):
-            raise FedsacError(f"flwr {arguments[0]}: {found.get('error-message')}")
-        return dict(found)
+            reply = {"success": False, "error-message": " ".join((done.stderr or done.stdout).split())[-300:]}
+        if not reply.get("success", True):
+            raise FedsacError(f"flwr {arguments[0]}: {reply.get('error-message')}")
+        return dict(reply)
 
 
 def run_site(folder: Path, say: Callable[[str], None]) -> None:
-    """A site's node, until interrupted."""
+    """Run a site's node until interrupted."""
     s = SiteSettings.load(folder)
-    # Read once here: a file that is missing or damaged is this site's business, before anybody hears of it.
+    # Read the data once here, so that a missing or damaged file is reported before the site joins.
     samples = len(read_data(s.data, s.path, s.label).x)
     if s.insecure:
         say("WARNING: insecure = true: models and replies cross the network unencrypted")
     home = s.path / "flwr"
     home.mkdir(exist_ok=True)
-    port = s.port or any_port()
+    port = s.port or free_port()
     command = [
         *(program("flower-supernode"), "--superlink", s.address, "--host", LOOPBACK, "--port", str(port)),
         *(["--insecure"] if s.insecure else ["--root-certificates", str(s.path / "ca.pem")]),
@@ -227,45 +243,46 @@ def run_site(folder: Path, say: Callable[[str], None]) -> None:
     ]
     threads = {"OMP_NUM_THREADS": str(s.threads)} if s.threads else {}
     say(f"site {s.name}: {samples} samples in {s.data}, server {s.address}")
-    node = started(command, environment(home, FEDSAC_SITE=str(s.path), **threads), s.path / "site.log")
+    node = start_process(command, environment(home, FEDSAC_SITE=str(s.path), **threads), s.path / "site.log")
     try:
         node.wait()
     finally:
-        end(node)
+        stop_process(node)
     raise FedsacError(f"Flower's node has ended; {last_line(s.path / 'site.log')}")
 
 
 def _tls(server: Path) -> list[str]:
-    """The server's certificate, and node keys, which Flower takes with TLS alone."""
+    """The options for TLS and for node keys, which Flower supports only with TLS."""
     return [
         *("--ssl-ca-certfile", str(server / "ca.pem"), "--ssl-certfile", str(server / "server.pem")),
         *("--ssl-keyfile", str(server / "server.key"), "--enable-supernode-auth"),
     ]
 
 
-def _free(host: str, port: int) -> None:
-    """Refuse a port that somebody listens on; one that an earlier server has just left may take a moment."""
-    for _ in range(20):
-        if not listens(host, port):
+def _require_free(host: str, port: int) -> None:
+    """Raise if the port is in use; an earlier server may need a moment to release it."""
+    for _ in range(2 * PORT_TIMEOUT_SECONDS):
+        if not is_listening(host, port):
             return
         time.sleep(0.5)
     raise FedsacError(f"port {port} on {host} is in use; is this federation's server running already?")
 
 
-def listens(host: str, port: int) -> bool:
-    with socket.socket() as there:
-        there.settimeout(1)
-        return there.connect_ex((host, port)) == 0
+def is_listening(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((host, port)) == 0
 
 
-def any_port() -> int:
-    with socket.socket() as there:
-        there.bind((LOOPBACK, 0))
-        return int(there.getsockname()[1])
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
 
 
-def until(ready: Callable[[], bool], process: "subprocess.Popen[bytes]", log: Path) -> None:
-    for _ in range(240):
+def wait_until_ready(ready: Callable[[], bool], process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until `ready` returns True; raise if the process ends before, or does not get ready in time."""
+    for _ in range(2 * START_TIMEOUT_SECONDS):
         if ready():
             return
         if process.poll() is not None:
@@ -279,12 +296,12 @@ def last_line(log: Path) -> str:
     return f"its last line in {log} is: {lines[-1].strip()[:200] if lines else 'none'}"
 
 
-def end(process: "subprocess.Popen[bytes]") -> None:
-    """Ask a child to end, and wait; after a while, insist."""
+def stop_process(process: "subprocess.Popen[bytes]") -> None:
+    """Terminate a child process, and kill it if it does not end in time."""
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -1,4 +1,4 @@
-"""A federation's run under way: what the coordinator's parts share."""
+"""`Session`: what the parts of the coordinator share while a run is going."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from fedsac.runs.setup import Prepared
 
 @dataclass
 class Session:
-    """`members` are the sites that have joined; `run` is the run as the round loop knows it."""
+    """`run` is the run in the round loop; `members` are the sites that have joined; `say` prints a line."""
 
     federation: Federation
     link: Link
@@ -36,6 +36,6 @@ class Session:
         return self.run.prepared
 
     def submodel_of(self, name: str) -> dict[str, np.ndarray]:
-        """What a site is given now: its model, cut to its neurons."""
+        """The submodel that a site is currently assigned, as arrays."""
         i, given = self.run.task.clients.index(name), self.run.assignment
         return submodel(self.prepared.layout, given.model(i), given.neurons[i])

@@ -1,4 +1,4 @@
-"""Begin a federation: keys, certificates and configs; and who takes part in it later on."""
+"""Creating a federation's folder (keys, certificates, configs), and adding and removing sites later."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.errors import FedsacError
 from fedsac.federation import identity
-from fedsac.federation.folder import IN, LEFT, NAME, RESERVED, REVOKED, Federation
+from fedsac.federation.folder import ACTIVE, LEFT, RESERVED_SITE_NAMES, REVOKED, SITE_NAME, Federation
 
-LOOPBACK = ["localhost", "127.0.0.1", "::1"]
+LOOPBACK_NAMES = ["localhost", "127.0.0.1", "::1"]
 
 
 def init(path: Path, sites: list[str], address: str, *, insecure: bool = False) -> None:
-    """A new federation's folder."""
+    """Create a federation's folder with these sites."""
     if path.exists() and any(path.iterdir()):
         raise FedsacError(f"{path} is not empty; name a new folder")
     if len(sites) < 2:
@@ -25,22 +25,22 @@ def init(path: Path, sites: list[str], address: str, *, insecure: bool = False) 
     server = path / "server"
     server.mkdir(parents=True)
     ca_key, ca = identity.authority()
-    key, certificate = identity.server_certificate(ca_key, ca, list(dict.fromkeys([host, *LOOPBACK])))
+    key, certificate = identity.server_certificate(ca_key, ca, list(dict.fromkeys([host, *LOOPBACK_NAMES])))
     receipts_key, receipts = identity.new_key()
-    _put(server / "ca.key", ca_key, secret=True)
-    _put(server / "ca.pem", ca)
-    _put(server / "server.key", key, secret=True)
-    _put(server / "server.pem", certificate)
-    _put(server / "receipts.key", receipts_key, secret=True)
-    _put(server / "receipts.pub", receipts)
-    _put(path / "federation.toml", _federation_toml(address, insecure).encode())
+    _write(server / "ca.key", ca_key, secret=True)
+    _write(server / "ca.pem", ca)
+    _write(server / "server.key", key, secret=True)
+    _write(server / "server.pem", certificate)
+    _write(server / "receipts.key", receipts_key, secret=True)
+    _write(server / "receipts.pub", receipts)
+    _write(path / "federation.toml", _federation_toml(address, insecure).encode())
     Federation.load(path).set_sites({})
     for name in sites:
         add(path, name)
 
 
 def add(path: Path, name: str) -> Path:
-    """One more site: its folder, with its key, to be carried to where its data lies."""
+    """Add a site: returns its folder, which holds its key and is to be carried to the site's host."""
     federation = Federation.load(path)
     check_name(name)
     sites = federation.sites()
@@ -51,17 +51,17 @@ def add(path: Path, name: str) -> Path:
         raise FedsacError(f"{folder} is there already; name another site")
     folder.mkdir()
     private, public = identity.new_key()
-    _put(folder / "key", private, secret=True)
-    _put(folder / "key.pub", public)
-    _put(folder / "ca.pem", (federation.server / "ca.pem").read_bytes())
-    _put(folder / "coordinator.pub", (federation.server / "receipts.pub").read_bytes())
-    _put(folder / "site.toml", _site_toml(name, federation).encode())
-    federation.set_sites(sites | {name: {"public_key": public.decode(), "status": IN}})
+    _write(folder / "key", private, secret=True)
+    _write(folder / "key.pub", public)
+    _write(folder / "ca.pem", (federation.server / "ca.pem").read_bytes())
+    _write(folder / "coordinator.pub", (federation.server / "receipts.pub").read_bytes())
+    _write(folder / "site.toml", _site_toml(name, federation).encode())
+    federation.set_sites(sites | {name: {"public_key": public.decode(), "status": ACTIVE}})
     return folder
 
 
-def end(path: Path, name: str, *, revoked: bool) -> None:
-    """A site leaves, and is paid what it has earned so far; or its key is revoked, and it is sent nothing more."""
+def remove(path: Path, name: str, *, revoked: bool) -> None:
+    """Let a site leave with the reward it has earned so far; or, if `revoked`, refuse its key and send it nothing."""
     federation = Federation.load(path)
     sites = federation.sites()
     if name not in sites:
@@ -71,7 +71,7 @@ def end(path: Path, name: str, *, revoked: bool) -> None:
 
 
 def check_name(name: str) -> None:
-    if not NAME.fullmatch(name) or name in RESERVED:
+    if not SITE_NAME.fullmatch(name) or name in RESERVED_SITE_NAMES:
         raise FedsacError(f"{name!r} cannot be a site's name; use letters, digits, dots, dashes (and not server)")
 
 
@@ -82,9 +82,9 @@ def host_of(address: str) -> str:
     return host.strip("[]")
 
 
-def _put(path: Path, content: bytes, *, secret: bool = False) -> None:
+def _write(path: Path, content: bytes, *, secret: bool = False) -> None:
     if secret:
-        path.touch(mode=0o600)  # before there is anything in it
+        path.touch(mode=0o600)  # permissions first, then the content
         path.write_bytes(content)
         return
     write_atomic(path, content)

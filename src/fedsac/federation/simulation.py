@@ -1,7 +1,7 @@
-"""Many nodes on Flower's own simulation engine: a federation whose sites are dealt out from one data set.
+"""A federation on Flower's simulation engine, whose sites get their data from one data set split by a scene.
 
-The folder is a federation's like any other, and all that differs from hosts of their own is who starts the sites:
-Flower, as many at a time as there are cores (or a whole cluster of Ray's). Needs `fedsac[simulation]`.
+Its folder is like any other federation's. The only difference from sites on hosts of their own is that Flower starts
+the sites, as many at a time as there are cores (or on a Ray cluster). Needs `fedsac[simulation]`.
 """
 
 import importlib.util
@@ -13,59 +13,60 @@ import numpy as np
 
 from fedsac.config import Config
 from fedsac.errors import FedsacError
-from fedsac.federation.folder import FAILED, NOT_OURS, REQUESTED, Federation
+from fedsac.federation.folder import EXCLUDED_SETTINGS, FAILED_FILE, REQUESTED_FILE, Federation
 from fedsac.federation.processes import (
     LOOPBACK,
-    Control,
-    any_port,
-    end,
+    FlowerControl,
     environment,
+    free_port,
+    is_listening,
     last_line,
-    listens,
     program,
-    started,
-    until,
+    start_process,
+    stop_process,
+    wait_until_ready,
 )
 from fedsac.federation.setup import init
 from fedsac.runs.setup import DEFAULTS, prepare
 
-SIMULATED = "FEDSAC_SIMULATED"
+SIMULATED_VARIABLE = "FEDSAC_SIMULATED"
 
 
 def simulate(config: Config, path: Path, say: Callable[[str], None]) -> None:
-    """Deal the data out to sites in a new federation's folder, and run it on Flower's engine."""
+    """Split the data over sites in a new federation's folder, and run it on Flower's simulation engine."""
     if importlib.util.find_spec("ray") is None:
         raise FedsacError("engine flower-simulation needs ray; install fedsac[simulation]")
     deal_out(config, path)
     federation = Federation.load(path)
-    control = Control(federation, insecure=True)
+    control = FlowerControl(federation, insecure=True)
     command = [
         *(program("flower-superlink"), "--simulation", "--insecure", "--host", LOOPBACK),
         *("--port", str(federation.control_port), "--disable-runtime-dependency-installation"),
     ]
-    (federation.server / REQUESTED).touch()
-    threads = {"FEDSAC_FEDERATION": str(federation.path), SIMULATED: "1", "OMP_NUM_THREADS": "1"}
+    (federation.server / REQUESTED_FILE).touch()
+    variables = {"FEDSAC_FEDERATION": str(federation.path), SIMULATED_VARIABLE: "1", "OMP_NUM_THREADS": "1"}
     log = federation.server / "superlink.log"
-    superlink = started(command, environment(control.home, RAY_USAGE_STATS_ENABLED="0", **threads), log)
+    superlink = start_process(command, environment(control.home, RAY_USAGE_STATS_ENABLED="0", **variables), log)
     try:
-        until(lambda: listens(LOOPBACK, federation.control_port), superlink, log)
+        wait_until_ready(lambda: is_listening(LOOPBACK, federation.control_port), superlink, log)
         sites = len(federation.sites())
         run = control.submit("--federation-config", f"num-supernodes={sites} client-resources-num-cpus=1")
         say(f"{sites} simulated sites, Flower's run {run}")
         _wait(federation, control, run)
     finally:
-        end(superlink)
+        stop_process(superlink)
 
 
-def _wait(federation: Federation, control: Control, run: str) -> None:
-    while (federation.server / REQUESTED).exists():
+def _wait(federation: Federation, control: FlowerControl, run: str) -> None:
+    """Wait for the run's end; raise if it failed."""
+    while (federation.server / REQUESTED_FILE).exists():
         time.sleep(2)
-        mine = [found for found in control.runs() if str(found.get("run-id")) == run]
-        over = mine and str(mine[0].get("status", "")).startswith("finished")
-        if over and (federation.server / REQUESTED).exists():
+        ours = [known for known in control.runs() if str(known.get("run-id")) == run]
+        over = ours and str(ours[0].get("status", "")).startswith("finished")
+        if over and (federation.server / REQUESTED_FILE).exists():
             raise FedsacError(f"Flower's simulation has ended; {last_line(federation.server / 'superlink.log')}")
-    if (federation.server / FAILED).exists():
-        raise FedsacError((federation.server / FAILED).read_text())
+    if (federation.server / FAILED_FILE).exists():
+        raise FedsacError((federation.server / FAILED_FILE).read_text())
 
 
 def deal_out(config: Config, path: Path) -> None:
@@ -75,7 +76,7 @@ def deal_out(config: Config, path: Path) -> None:
             raise FedsacError(f"engine flower-simulation has no {name}; leave --{name} out, or use --engine local")
     (ready,) = prepare([config])
     dealt, data = ready.split, ready.split.data
-    init(path, list(dealt.clients), f"{LOOPBACK}:{any_port()}")
+    init(path, list(dealt.clients), f"{LOOPBACK}:{free_port()}")
     labels = np.array(data.classes)
     for name, rows in zip(dealt.clients, dealt.rows, strict=True):
         _save(path / name / "data.npz", data.x[rows], labels[data.y[rows]], data.channel)
@@ -87,7 +88,7 @@ def deal_out(config: Config, path: Path) -> None:
 
 
 def _save(path: Path, x: np.ndarray, y: np.ndarray, channel: np.ndarray) -> None:
-    """An .npz file that reads back with the same channels: as a table, or as pixels with their channels last."""
+    """Save samples as an .npz file that is read back with the same channels: a table, or images with channels last."""
     channels = len(set(channel.tolist()))
     if channels < x.shape[1]:
         x = x[:, np.argsort(np.argsort(channel, kind="stable") % (x.shape[1] // channels), kind="stable")]
@@ -96,7 +97,11 @@ def _save(path: Path, x: np.ndarray, y: np.ndarray, channel: np.ndarray) -> None
 
 
 def _toml(config: Config, classes: tuple[str, ...]) -> str:
-    ours = [line for line in config.toml().splitlines() if line.split(" = ")[0] not in (*NOT_OURS, "format_version")]
+    ours = [
+        line
+        for line in config.toml().splitlines()
+        if line.split(" = ")[0] not in (*EXCLUDED_SETTINGS, "format_version")
+    ]
     run = "\n".join(ours).replace("[options]", "[run.options]")
     named = ", ".join(f'"{name}"' for name in classes)
     return f"""format_version = 1
@@ -108,7 +113,7 @@ test = "test.npz"
 classes = [{named}]
 model = "{"" if config.network == DEFAULTS.network else config.network}"
 timeout = 3600
-control_port = {any_port()}
+control_port = {free_port()}
 
 [run]
 {run}

@@ -1,4 +1,4 @@
-"""How a federation stands, from what lies in its folder: a run at work can be looked at, too."""
+"""The status of a federation, read from its folder; the run may be going on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from fedsac.config import FORMAT_VERSION
 from fedsac.core.metrics import display_name
 from fedsac.errors import FedsacError
-from fedsac.federation.folder import FAILED, REQUESTED, Federation
+from fedsac.federation.folder import FAILED_FILE, REQUESTED_FILE, Federation
 from fedsac.federation.ledger import Entry, read
 
-POLL = 1.0
+POLL_SECONDS = 1.0
 OVER = "over"
 
 
 def status(federation: Federation) -> dict[str, Any]:
-    """The sites, and what the ledger says of them and of the run."""
+    """The status of the run and of each site, from the ledger."""
     entries = read(federation.ledger) if federation.ledger.exists() else []
     rounds = [e["body"]["round"] for e in entries if e["kind"] == "round"]
     done = (federation.run / "summary.json").exists()
@@ -24,7 +24,7 @@ def status(federation: Federation) -> dict[str, Any]:
         "metric": federation.config.metric,
         "rounds": federation.config.rounds,
         "round": max(rounds, default=0),
-        "state": OVER if done else "under way" if (federation.server / REQUESTED).exists() else "not begun",
+        "state": OVER if done else "under way" if (federation.server / REQUESTED_FILE).exists() else "not begun",
         "sites": {name: _site(name, site["status"], entries) for name, site in federation.sites().items()},
         "ledger": {"lines": len(entries), "head": entries[-1]["hash"] if entries else None},
     }
@@ -48,19 +48,18 @@ def _site(name: str, invited: str, entries: list[Entry]) -> dict[str, Any]:
     }
 
 
-def shown(found: dict[str, Any]) -> str:
-    """The same as a table."""
-    about = f"{found['method']}, scored by {display_name(found['metric'])}"
-    lines = [f"{about}: round {found['round']} of {found['rounds']}, {found['state']}"]
+def as_table(state: dict[str, Any]) -> str:
+    """What `status` returns, as a table."""
+    about = f"{state['method']}, scored by {display_name(state['metric'])}"
+    lines = [f"{about}: round {state['round']} of {state['rounds']}, {state['state']}"]
     head = ("site", "status", "samples", "contribution", "answered", "refused", "lost", "reward", "delivered")
     rows = [head]
-    for name, site in found["sites"].items():
-        state = "aside" if site["aside"] else site["status"]
+    for name, site in state["sites"].items():
         cells = [site[key] for key in head[2:]]
-        rows.append((name, state, *(_cell(value) for value in cells)))
+        rows.append((name, "aside" if site["aside"] else site["status"], *(_cell(value) for value in cells)))
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines += [f"{n}: {s['last_refusal']}" for n, s in found["sites"].items() if s["last_refusal"]]
+    lines += [f"{n}: {s['last_refusal']}" for n, s in state["sites"].items() if s["last_refusal"]]
     return "\n".join(lines)
 
 
@@ -71,25 +70,26 @@ def _cell(value: Any) -> str:
 
 
 def follow(federation: Federation, say: Callable[[str], None], sleep: Callable[[float], None]) -> None:
-    """Say what happens until the run is over, through any number of the server's restarts."""
-    told = len(read(federation.ledger)) if federation.ledger.exists() else 0
+    """Report new entries of the ledger until the run is over; the server may be restarted meanwhile."""
+    reported = len(read(federation.ledger)) if federation.ledger.exists() else 0
     size = 0
-    while (federation.server / REQUESTED).exists():
-        sleep(POLL)
+    while (federation.server / REQUESTED_FILE).exists():
+        sleep(POLL_SECONDS)
         if not federation.ledger.exists() or federation.ledger.stat().st_size == size:
             continue
         size = federation.ledger.stat().st_size
         entries = read(federation.ledger) if federation.ledger.exists() else []
-        for entry in entries[told:]:
-            if text := _told(entry, federation.config.rounds):
+        for entry in entries[reported:]:
+            if text := _event_text(entry, federation.config.rounds):
                 say(text)
-        told = len(entries)
-    if (federation.server / FAILED).exists():
-        raise FedsacError((federation.server / FAILED).read_text())
-    say(shown(status(federation)))
+        reported = len(entries)
+    if (federation.server / FAILED_FILE).exists():
+        raise FedsacError((federation.server / FAILED_FILE).read_text())
+    say(as_table(status(federation)))
 
 
-def _told(entry: Entry, rounds: int) -> str:
+def _event_text(entry: Entry, rounds: int) -> str:
+    """A ledger's entry as a line for the user; empty for kinds that are not reported."""
     body = entry["body"]
     kinds = {
         "joined": lambda: f"{body['site']} joined with {body['samples']} samples",

@@ -1,8 +1,8 @@
-"""What crosses the network: small dense arrays, and a JSON text that says what they are for.
+"""The messages between coordinator and sites: dense arrays, and a JSON text that says what they are for.
 
-A site is sent the submodel it holds as a network of its own, layer by layer; no mask, no index and no padding, so that
-what it has not earned occurs in no byte. It needs no indices: it trains a smaller network, and the coordinator, who cut
-it out, knows where it belongs.
+A site is sent the submodel it holds as a smaller network, layer by layer, without mask, index or padding, so that no
+message holds a parameter that it has not earned. It needs no indices: it trains a smaller network, and the coordinator,
+which extracted it, knows where to merge it.
 """
 
 import hashlib
@@ -18,12 +18,13 @@ from fedsac.core.units import Layout
 from fedsac.models.network import Network
 from fedsac.models.submodels import extract, merge
 
-LOCAL_LOSS, BATCH_LOSSES = "local_loss", "batch_losses"  # what some methods ask for beside the model
+LOCAL_LOSS, BATCH_LOSSES = "local_loss", "batch_losses"  # arrays that some methods ask for beside the model
 
 
 @dataclass(frozen=True)
 class Order:
-    """A message to a site: what to do (`kind`: join, alone, round or reward), for which round, with what."""
+    """A message to a site. `kind` says what to do: `join`, train `alone`, train a `round`, or keep its `reward`;
+    `token` must be repeated in the reply; `facts` are further values, `arrays` a model."""
 
     kind: str
     round: int
@@ -38,37 +39,38 @@ def arrays_of(network: Network) -> dict[str, np.ndarray]:
 
 
 def network_of(arrays: Mapping[str, np.ndarray]) -> Network:
-    """The inverse."""
+    """The network of these arrays: the inverse of `arrays_of`."""
     return Network.from_state({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
 
 
 def submodel(layout: Layout, params: Tensor, neurons: Tensor) -> dict[str, np.ndarray]:
-    """What a site that holds `neurons` of a model [parameters] is sent."""
+    """The submodel that a site with these `neurons` of a model [parameters] is sent."""
     return arrays_of(extract(Network(layout, params), neurons))
 
 
 def merged(layout: Layout, params: Tensor, neurons: Tensor, arrays: Mapping[str, np.ndarray]) -> Tensor:
-    """The model [parameters] with what a site sent back in the places of its neurons."""
+    """The model [parameters] with the parameters of a site's neurons replaced by those the site sent back."""
     return merge(Network(layout, params), neurons, network_of(arrays)).params
 
 
 def shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The shapes and types that the answer to these arrays must have."""
+    """The shape and type of each array, which the arrays in the reply must have, too."""
     return {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over names, types, shapes and numbers: what the ledger keeps of what was sent."""
-    found = hashlib.sha256()
+    """SHA-256 over names, types, shapes and numbers; the ledger keeps it of every model that was sent."""
+    sha256 = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        found.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha256.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()
 
 
 def described(arrays: Mapping[str, np.ndarray], bytes: int) -> dict[str, Any]:
-    """What the ledger says of a message: its arrays' names and sizes, their hash, and the bytes of the whole."""
+    """What the ledger keeps of a message: names and shapes of its arrays, their bytes and hash, and the bytes of the
+    whole message."""
     return {
         "arrays": {name: list(array.shape) for name, array in sorted(arrays.items())},
         "payload": sum(array.nbytes for array in arrays.values()),

@@ -1,0 +1,1 @@
+"""The paper: its settings and printed numbers, and its tables, claims, figures and theorems made from our runs."""

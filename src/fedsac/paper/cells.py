@@ -1,4 +1,4 @@
-"""What a table of the paper holds, printed and ours: cells that know their numbers and their place in the column."""
+"""The content of one of the paper's tables: cells with the printed number, ours over seeds, and their ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,8 +9,8 @@ from fedsac.paper.printed import Column, Printed
 
 
 @dataclass(frozen=True)
-class Value:
-    """A number over seeds: one entry for each seed that has it. `low` is Table 7's number in brackets."""
+class SeedValues:
+    """A number for each seed that has it, out of `seeds`. `low` is Table 7's number in brackets, the lowest reward."""
 
     values: tuple[float, ...]
     seeds: int
@@ -31,24 +31,25 @@ class Value:
 
 @dataclass(frozen=True)
 class Cell:
-    """The printed number and ours by label; `ours` is empty where nothing was run.
+    """The printed number, and ours by label (best, last, ...); `ours` is empty if nothing was run.
 
-    `ranks` has, by label, the row's place in its column: in the paper, and in ours. `first` names where it is the best
-    of its column: "paper", or a label. `same`: a variant that is no variant in this column.
+    `ranks` has, by label, the row's rank in its column in the paper and in ours. `first` says where the cell is the
+    best of its column: in the "paper", or at which labels. `same`: in this column the variant does not differ from its
+    method (both betas are equal).
     """
 
     paper: Printed | None
-    ours: dict[str, Value] = field(default_factory=dict)
+    ours: dict[str, SeedValues] = field(default_factory=dict)
     same: bool = False
     ranks: dict[str, tuple[int, int]] = field(default_factory=dict)
     first: frozenset[str] = frozenset()
 
     def moved(self, label: str) -> bool:
-        """Whether the row's place in its column is another than in the paper."""
+        """Whether the row's rank in its column differs from the paper's."""
         return label in self.ranks and self.ranks[label][0] != self.ranks[label][1]
 
     def mean(self, label: str) -> float | None:
-        """The number at a label or, for "paper", the printed one."""
+        """The mean over seeds at a label or, for "paper", the printed number."""
         if label == "paper":
             return None if self.paper is None else self.paper.value
         return self.ours[label].mean if label in self.ours else None
@@ -56,7 +57,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A method; or a variant of one, which is compared as if it stood in the place of the row `of`."""
+    """A method; or a variant of the method `of`, which is ranked as if it replaced that method's row."""
 
     key: str
     name: str
@@ -70,8 +71,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper and ours. `labels` are our lines of a cell and what they mean; `digits` None: as they are.
-    `better`: whether more (+1), less (-1) or neither (0) is better. `seeds`: the numbers of seeds behind its cells."""
+    """A table of the paper with our numbers. `labels` are our lines in a cell and what they mean; `digits` after the
+    point, None for settings, which are shown as they are; `better`: whether more (+1), less (-1) or neither (0) is
+    better; `seeds` and `rounds`: all numbers of seeds and of rounds that occur in its cells."""
 
     name: str
     title: str
@@ -87,12 +89,12 @@ class Table:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of it was run."""
+        """Whether no cell has a number of ours."""
         return not any(cell.ours for row in self.rows for cell in row.cells)
 
     @property
     def headline(self) -> str:
-        """The table's number and title, how much is behind it, and whether that was the quick version."""
+        """The table's number and title, numbers of seeds and rounds, and whether it is the quick version."""
         quick = " (quick)" if self.quick else ""
         behind = "not run" if self.empty else f"{span(self.seeds, 'seed')}, {span(self.rounds, 'round')}"
         return f"Table {self.name.removeprefix('table')}{quick}: {self.title} ({behind})"
@@ -101,13 +103,13 @@ class Table:
         return next((row for row in self.rows if row.key == key), None)
 
     def moved(self, label: str) -> tuple[int, int]:
-        """How many cells have another rank than in the paper, and how many have a rank at all; variants apart."""
+        """How many cells have another rank than in the paper, and how many have a rank; variants are not counted."""
         ranked = [cell for row in self.rows if not row.variant for cell in row.cells if label in cell.ranks]
         return sum(cell.moved(label) for cell in ranked), len(ranked)
 
 
 def span(numbers: Sequence[int], unit: str) -> str:
-    """How many there are.
+    """A number, or the range of several, with its unit.
 
     >>> span((5,), "seed"), span((1,), "seed"), span((3, 4, 5), "seed")
     ('5 seeds', '1 seed', '3 to 5 seeds')
@@ -118,20 +120,20 @@ def span(numbers: Sequence[int], unit: str) -> str:
 
 
 def ranked(rows: Sequence[Row], labels: Sequence[str], better: int) -> tuple[Row, ...]:
-    """The rows, their cells told their ranks and where they are first."""
-    places = range(len(rows[0].cells))
-    columns = [[_placed(rows, row, place, labels, better) for place in places] for row in rows]
+    """The rows with `ranks` and `first` of their cells filled in."""
+    positions = range(len(rows[0].cells))
+    columns = [[_with_ranks(rows, row, position, labels, better) for position in positions] for row in rows]
     return tuple(replace(row, cells=tuple(cells)) for row, cells in zip(rows, columns, strict=True))
 
 
-def _placed(rows: Sequence[Row], row: Row, place: int, labels: Sequence[str], better: int) -> Cell:
-    cell = row.cells[place]
+def _with_ranks(rows: Sequence[Row], row: Row, position: int, labels: Sequence[str], better: int) -> Cell:
+    cell = row.cells[position]
     if cell.same:
         return cell
-    others = [other.cells[place] for other in rows if not other.variant and other.key != row.of]
+    others = [other.cells[position] for other in rows if not other.variant and other.key != row.of]
     ranks = {}
     for label in labels:
-        # Whoever is missing on one side must not shift the others on the other.
+        # Rank among rows that have both numbers: a row missing in ours must not shift the ranks.
         both = [other for other in others if None not in (other.mean("paper"), other.mean(label))]
         pair = [_rank(cell, both, where, better) for where in ("paper", label)]
         if pair[0] is not None and pair[1] is not None:
@@ -145,5 +147,5 @@ def _rank(cell: Cell, others: Sequence[Cell], where: str, better: int) -> int | 
     own = cell.mean(where)
     if own is None:
         return None
-    there = [mean for other in others if (mean := other.mean(where)) is not None]
-    return 1 + sum(round(better * (mean - own), 4) > 0 for mean in there)
+    rivals = [mean for other in others if (mean := other.mean(where)) is not None]
+    return 1 + sum(round(better * (mean - own), 4) > 0 for mean in rivals)

@@ -1,4 +1,4 @@
-"""What the paper claims, cell by cell: where our results bear it out and where they do not, with the numbers."""
+"""The paper's claims, checked in every column of its tables: where they hold in our results, with the numbers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from fedsac.paper.printed import METHODS, TABLES, Column, standalone_later
 from fedsac.paper.results import Results
 from fedsac.paper.tables import READS_BETA, Index, other_beta, table, table9_beta
 
-POINTS = 3.0  # a number within this many points of the printed one counts as reproduced
-SHARE = 0.05  # and so does a size within this share
-ALONE = ("alone",)  # standalone accuracies have one label: they have no rounds
+CLOSE_POINTS = 3.0  # percentage points: a number this close to the printed one counts as reproduced
+CLOSE_SHARE = 0.05  # relative: a size this close to the printed one counts as reproduced
+ALONE_LABELS = ("alone",)  # the one label of standalone accuracies, which have no rounds
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One cell: whether the claim holds there, and the numbers that say so."""
+    """Whether a claim holds in one column, and the numbers that decide it."""
 
     column: Column
     holds: bool
@@ -27,44 +27,49 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, and its verdicts by label in the cells that were run, of the `cells` that the paper has.
+    """A claim, and its verdicts by label in the columns that were run; the paper has `cells` columns.
 
-    `verdicts` are with Table 9's beta, our headline; `beside` with that of Tables 2 and 7, where there are such runs.
+    `verdicts` are with FedSAC's beta of Table 9, which we report first; `verdicts_other_beta` with the beta of Tables 2
+    and 7, if there are such runs.
     """
 
     key: str
     text: str
     cells: int
     verdicts: dict[str, tuple[Verdict, ...]]
-    beside: dict[str, tuple[Verdict, ...]]
+    verdicts_other_beta: dict[str, tuple[Verdict, ...]]
 
     @property
     def tested(self) -> bool:
         return any(self.verdicts.values())
 
-    def count(self, label: str, *, beside: bool = False) -> tuple[int, int]:
-        """In how many cells it holds, of how many that were run."""
-        verdicts = (self.beside if beside else self.verdicts).get(label, ())
+    def of_beta(self, other: bool) -> dict[str, tuple[Verdict, ...]]:
+        """The verdicts with Table 9's beta, or with the other one."""
+        return self.verdicts_other_beta if other else self.verdicts
+
+    def count(self, label: str, *, other_beta: bool = False) -> tuple[int, int]:
+        """In how many columns it holds, of how many that were run."""
+        verdicts = self.of_beta(other_beta).get(label, ())
         return sum(verdict.holds for verdict in verdicts), len(verdicts)
 
-    def failures(self, label: str, *, beside: bool = False) -> list[Verdict]:
-        """Where it fails; beside, only where the two settings differ: elsewhere it is the same failure."""
-        if beside:
-            return [v for v in self.beside.get(label, ()) if not v.holds and differ(v.column)]
-        return [v for v in self.verdicts.get(label, ()) if not v.holds]
+    def failures(self, label: str, *, other_beta: bool = False) -> list[Verdict]:
+        """Where it fails; with the other beta only where the two betas differ, so that no failure is told twice."""
+        failed = [v for v in self.of_beta(other_beta).get(label, ()) if not v.holds]
+        return [v for v in failed if betas_differ(v.column)] if other_beta else failed
 
 
-def differ(column: Column) -> bool:
-    """Whether Table 9 and Tables 2 and 7 name different betas."""
+def betas_differ(column: Column) -> bool:
+    """Whether Table 9 names another beta than Tables 2 and 7."""
     return other_beta(column) != table9_beta(column)
 
 
-Judge = Callable[["Place", str], tuple[bool, str]]
+Judge = Callable[["ColumnView", str], tuple[bool, str]]
+"""Whether a claim holds in a column at a label, and the numbers as text."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """A column of a table, seen with one of the two settings of beta."""
+class ColumnView:
+    """One column of a table, with one of FedSAC's two betas."""
 
     table: Table
     number: int
@@ -75,11 +80,14 @@ class Place:
         return self.table.columns[self.number]
 
     def cell(self, key: str) -> Cell:
-        """A row's cell; with the other beta, where it differs, that of the variant."""
-        row = self.table.row(f"{key}:other-beta" if self.other and differ(self.column) and key in READS_BETA else key)
+        """A row's cell; with the other beta, the cell of that variant if the betas differ."""
+        row = self.table.row(
+            f"{key}:other-beta" if self.other and betas_differ(self.column) and key in READS_BETA else key
+        )
         return Cell(None) if row is None else row.cells[self.number]
 
     def rows(self) -> Iterator[Row]:
+        """The printed rows, without variants."""
         return (row for row in self.table.rows if not row.variant)
 
     def mean(self, key: str, label: str) -> float | None:
@@ -87,7 +95,7 @@ class Place:
 
 
 def claims(results: Results) -> list[Claim]:
-    """All of them; one that nothing was run for has no verdicts."""
+    """All claims; those that nothing was run for have no verdicts."""
     t = {name: table(name, results) for name in TABLES}
     best, sizes, fair = ("best", "last"), ("mean", "last"), ("fair", "last")
     peak = (*best, "peak")
@@ -104,7 +112,7 @@ def claims(results: Results) -> list[Claim]:
         ),
         _claim(
             "fairness-close",
-            f"FedSAC's gamma is within {POINTS:g} points of the printed one (Table 1)",
+            f"FedSAC's gamma is within {CLOSE_POINTS:g} points of the printed one (Table 1)",
             t["table1"],
             best,
             _close("fedsac"),
@@ -112,13 +120,13 @@ def claims(results: Results) -> list[Claim]:
         ),
         _claim(
             "standalone-close",
-            f"Standalone's best accuracy is within {POINTS:g} points of the printed one (Table 2)",
+            f"Standalone's best accuracy is within {CLOSE_POINTS:g} points of the printed one (Table 2)",
             t["table2"],
-            ALONE,
+            ALONE_LABELS,
             _close("standalone"),
             needs=("standalone",),
         ),
-        *_later(results),
+        *_standalone_later_claims(results),
         _claim(
             "ablation-fairness", "The ablations' gammas are ordered as printed (Table 3)", t["table3"], best, _order
         ),
@@ -137,7 +145,7 @@ def claims(results: Results) -> list[Claim]:
         _claim("beta-lowest", "The lowest reward falls as beta grows (Table 7)", t["table7"], fair, _falling),
         _claim(
             "megabytes-close",
-            f"FedSAC sends what is printed, within {100 * SHARE:g} % (Table 8)",
+            f"FedSAC sends what is printed, within {100 * CLOSE_SHARE:g} % (Table 8)",
             t["table8"],
             sizes,
             _close_share,
@@ -150,86 +158,96 @@ def claims(results: Results) -> list[Claim]:
 def _claim(
     key: str, text: str, table: Table, labels: tuple[str, ...], judge: Judge, needs: tuple[str, ...] | None = None
 ) -> Claim:
-    """Judged in every column where all rows it needs were run: all printed ones, if none are named."""
+    """Judge a claim in every column where all rows in `needs` were run (None: all printed rows)."""
     keys = needs or tuple(row.key for row in table.rows if not row.variant)
 
     def judged(other: bool) -> dict[str, tuple[Verdict, ...]]:
-        places = [Place(table, number, other) for number in range(len(table.columns))]
-        run = [p for p in places if all(p.cell(key).ours for key in keys)]
-        if other and not ("fedsac" in keys and any(differ(place.column) for place in run)):
+        views = [ColumnView(table, number, other) for number in range(len(table.columns))]
+        run = [p for p in views if all(p.cell(key).ours for key in keys)]
+        if other and not ("fedsac" in keys and any(betas_differ(view.column) for view in run)):
             return {}
         return {label: tuple(Verdict(p.column, *judge(p, label)) for p in run) for label in labels}
 
     return Claim(key, text, len(table.columns), judged(False), judged(True))
 
 
-def _first(place: Place, label: str) -> tuple[bool, str]:
-    own = place.mean("fedsac", label)
-    others = {row.name: place.mean(row.key, label) for row in place.rows() if row.key != "fedsac"}
-    return _above(own, {name: mean for name, mean in others.items() if mean is not None})
+def _first(view: ColumnView, label: str) -> tuple[bool, str]:
+    """FedSAC's number is above all others."""
+    own = view.mean("fedsac", label)
+    others = {row.name: view.mean(row.key, label) for row in view.rows() if row.key != "fedsac"}
+    return _above_all(own, {name: mean for name, mean in others.items() if mean is not None})
 
 
-def _above_common(place: Place, label: str) -> tuple[bool, str]:
-    common = place.mean("fedavg:common", label)
-    return _above(place.mean("fedsac", label), {} if common is None else {"FedAvg's common model": common})
+def _above_common(view: ColumnView, label: str) -> tuple[bool, str]:
+    """FedSAC's number is above that of FedAvg's common model."""
+    common = view.mean("fedavg:common", label)
+    return _above_all(view.mean("fedsac", label), {} if common is None else {"FedAvg's common model": common})
 
 
-def _above(own: float | None, others: dict[str, float]) -> tuple[bool, str]:
+def _above_all(own: float | None, others: dict[str, float]) -> tuple[bool, str]:
     top = max(others, key=lambda name: others[name], default=None)
-    beside = "nobody else has one" if top is None else f"{top} {others[top]:.2f}"
+    best_other = "nobody else has one" if top is None else f"{top} {others[top]:.2f}"
     holds = own is not None and (top is None or own > others[top])
-    return holds, f"FedSAC {_number(own)}, {beside}"
+    return holds, f"FedSAC {_number(own)}, {best_other}"
 
 
-def _less(place: Place, label: str) -> tuple[bool, str]:
-    own, others = place.mean("fedsac", label), [place.mean(r.key, label) for r in place.rows() if r.key != "fedsac"]
+def _less(view: ColumnView, label: str) -> tuple[bool, str]:
+    """FedSAC's number is below all others."""
+    own, others = view.mean("fedsac", label), [view.mean(r.key, label) for r in view.rows() if r.key != "fedsac"]
     least = min(mean for mean in others if mean is not None)
     return own is not None and own < least, f"FedSAC {_number(own)}, least of the others {least:.2f}"
 
 
 def _close(key: str) -> Judge:
-    def judge(place: Place, label: str) -> tuple[bool, str]:
-        own, paper = place.mean(key, "last" if label == "alone" else label), place.mean(key, "paper")
+    """A row's number is within `CLOSE_POINTS` of the printed one."""
+
+    def judge(view: ColumnView, label: str) -> tuple[bool, str]:
+        own, paper = view.mean(key, "last" if label == "alone" else label), view.mean(key, "paper")
         assert paper is not None
-        return own is not None and near(own, paper), _beside(own, paper)
+        return own is not None and is_close(own, paper), _own_and_printed(own, paper)
 
     return judge
 
 
-def _close_share(place: Place, label: str) -> tuple[bool, str]:
-    own, paper = place.mean("fedsac", label), place.mean("fedsac", "paper")
+def _close_share(view: ColumnView, label: str) -> tuple[bool, str]:
+    """FedSAC's size is within `CLOSE_SHARE` of the printed one."""
+    own, paper = view.mean("fedsac", label), view.mean("fedsac", "paper")
     assert own is not None
     assert paper is not None
-    return abs(own / paper - 1) <= SHARE, f"{own:.2f}, printed {paper:.2f} ({100 * (own / paper - 1):+.1f} %)"
+    return abs(own / paper - 1) <= CLOSE_SHARE, f"{own:.2f}, printed {paper:.2f} ({100 * (own / paper - 1):+.1f} %)"
 
 
-def _order(place: Place, label: str) -> tuple[bool, str]:
+def _order(view: ColumnView, label: str) -> tuple[bool, str]:
+    """The rows, sorted by their numbers, are in the printed order."""
+
     def order(where: str) -> list[str]:
-        means = {row.key: place.mean(row.key, where) for row in place.rows()}
-        there = {key: mean for key, mean in means.items() if mean is not None}
-        return sorted(there, key=lambda key: -there[key])
+        means = {row.key: view.mean(row.key, where) for row in view.rows()}
+        known = {key: mean for key, mean in means.items() if mean is not None}
+        return sorted(known, key=lambda key: -known[key])
 
     ours, paper = order(label), order("paper")
-    numbers = " > ".join(f"{METHODS[key]} {_number(place.mean(key, label))}" for key in ours)
+    numbers = " > ".join(f"{METHODS[key]} {_number(view.mean(key, label))}" for key in ours)
     return ours == paper, f"{numbers}, printed {' > '.join(METHODS[key] for key in paper)}"
 
 
-def _lowest_beta(place: Place, label: str) -> tuple[bool, str]:
-    means = {row.name: place.mean(row.key, label) for row in place.rows()}
+def _lowest_beta(view: ColumnView, label: str) -> tuple[bool, str]:
+    """The first row, the lowest beta, has the highest number."""
+    means = {row.name: view.mean(row.key, label) for row in view.rows()}
     lowest, *others = means.values()
     holds = lowest is not None and all(other is None or other < lowest for other in others)
     return holds, ", ".join(f"{name}: {_number(mean)}" for name, mean in means.items())
 
 
-def _falling(place: Place, label: str) -> tuple[bool, str]:
-    low = {row.name: place.cell(row.key).ours[label].lowest for row in place.rows()}
-    there = [value for value in low.values() if value is not None]
-    holds = len(there) == len(low) and all(a > b for a, b in pairwise(there))
+def _falling(view: ColumnView, label: str) -> tuple[bool, str]:
+    """The lowest rewards fall from row to row."""
+    low = {row.name: view.cell(row.key).ours[label].lowest for row in view.rows()}
+    known = [value for value in low.values() if value is not None]
+    holds = len(known) == len(low) and all(a > b for a, b in pairwise(known))
     return holds, ", ".join(f"{name}: {_number(value)}" for name, value in low.items())
 
 
-def _later(results: Results) -> list[Claim]:
-    """Standalone accuracies against the lists that the authors published later."""
+def _standalone_later_claims(results: Results) -> list[Claim]:
+    """Standalone accuracies compared with the lists that the authors published later."""
     index, top, each = Index(results), list[Verdict](), list[Verdict]()
     lists = standalone_later()
     for (data, scene), published in lists.items():
@@ -238,22 +256,24 @@ def _later(results: Results) -> list[Claim]:
         if not runs:
             continue
         best, theirs = 100 * float(np.mean([max(run.contributions) for run in runs])), 100 * max(published)
-        top.append(Verdict(column, near(best, theirs), _beside(best, theirs)))
+        top.append(Verdict(column, is_close(best, theirs), _own_and_printed(best, theirs)))
         clients = 100 * np.abs(np.mean([run.contributions for run in runs], axis=0) - published)
         numbers = f"mean difference {clients.mean():.2f}, largest {clients.max():.2f}"
-        each.append(Verdict(column, near(float(clients.mean()), 0), numbers))
-    said = f"within {POINTS:g} points of the authors' later lists"
+        each.append(Verdict(column, is_close(float(clients.mean()), 0), numbers))
+    within = f"within {CLOSE_POINTS:g} points of the authors' later lists"
     return [
-        Claim("standalone-later", f"Standalone's best accuracy is {said}", len(lists), {"alone": tuple(top)}, {}),
-        Claim("standalone-clients", f"Standalone, client by client, is {said}", len(lists), {"alone": tuple(each)}, {}),
+        Claim("standalone-later", f"Standalone's best accuracy is {within}", len(lists), {"alone": tuple(top)}, {}),
+        Claim(
+            "standalone-clients", f"Standalone, client by client, is {within}", len(lists), {"alone": tuple(each)}, {}
+        ),
     ]
 
 
-def near(own: float, paper: float) -> bool:
-    return round(abs(own - paper), 6) <= POINTS
+def is_close(own: float, paper: float) -> bool:
+    return round(abs(own - paper), 6) <= CLOSE_POINTS
 
 
-def _beside(own: float | None, paper: float) -> str:
+def _own_and_printed(own: float | None, paper: float) -> str:
     return f"{_number(own)}, printed {paper:.2f}" + ("" if own is None else f" ({own - paper:+.2f})")
 
 

@@ -1,4 +1,4 @@
-"""How a loss bends at a point: the extreme eigenvalues of its Hessian, from products with vectors alone."""
+"""The curvature of a loss at a point: extreme eigenvalues of its Hessian, from Hessian-vector products (Lanczos)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ class Curvature:
 def curvature(loss: Loss, params: Tensor, steps: int = 60, seed: int = 0) -> Curvature:
     """Measure `loss` at `params` [parameters] with at most `steps` Hessian-vector products.
 
-    >>> bent = curvature(lambda p: 3 * p[0] ** 2 - p[1] ** 2, torch.tensor([1.0, 0.0], dtype=torch.float64))
-    >>> round(bent.largest, 6), round(bent.smallest, 6), bent.gradient_norm
+    >>> measured = curvature(lambda p: 3 * p[0] ** 2 - p[1] ** 2, torch.tensor([1.0, 0.0], dtype=torch.float64))
+    >>> round(measured.largest, 6), round(measured.smallest, 6), measured.gradient_norm
     (6.0, -2.0, 6.0)
     """
     point = params.detach().clone().requires_grad_()
@@ -52,24 +52,25 @@ def curvature(loss: Loss, params: Tensor, steps: int = 60, seed: int = 0) -> Cur
 def extremes(
     product: Callable[[Tensor], Tensor], start: Tensor, steps: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Smallest and largest eigenvalue of the symmetric matrix behind `product`, and how far off each may be (Lanczos).
+    """Smallest and largest eigenvalue of the symmetric matrix that `product` multiplies by, and the error of each
+    (Lanczos).
 
-    Every vector is made orthogonal to all before it, twice: without that, rounding brings found eigenvalues back.
+    Every vector is orthogonalised against all before it, twice: otherwise rounding lets found eigenvalues reappear.
     """
     basis = [start / start.norm()]
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     for _ in range(min(steps, len(start))):
         image = product(basis[-1])
         diagonal.append(float(image @ basis[-1]))
         known = torch.stack(basis)
         for _ in range(2):
             image = image - known.T @ (known @ image)
-        beside.append(float(image.norm()))
-        if beside[-1] <= 1e-12 * max(map(abs, diagonal)):
-            break  # the vectors so far span everything that the matrix makes of the start
-        basis.append(image / beside[-1])
-    inner = np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)
+        off_diagonal.append(float(image.norm()))
+        if off_diagonal[-1] <= 1e-12 * max(map(abs, diagonal)):
+            break  # the basis spans the whole Krylov space of the start vector
+        basis.append(image / off_diagonal[-1])
+    inner = np.diag(diagonal) + np.diag(off_diagonal[:-1], 1) + np.diag(off_diagonal[:-1], -1)
     values, vectors = np.linalg.eigh(inner)
-    errors = np.abs(vectors[-1] * beside[-1])
+    errors = np.abs(vectors[-1] * off_diagonal[-1])
     return (float(values[0]), float(values[-1])), (float(errors[0]), float(errors[-1]))

@@ -12,19 +12,19 @@ from fedsac.paper.settings import preset
 BASELINES = ("fedavg", "qffl", "cffl", "cgsv", "fedave")
 ABLATIONS = ("fedsac-no-allocation", "fedsac-no-aggregation")
 BETAS = (2.0, 5.0, 10.0, 20.0)  # Table 7
-DRAWN = {  # data sets and scenes of the figures
+FIGURE_SCENES = {  # data sets and scenes in the figures
     "figure4": [(data, "dir:1.0") for data in ("cifar10", "svhn")],
     "figure5": [(data, scene) for data in ("cifar10", "svhn") for scene in ("pow", "cla")],
     "figure6": [(data, scene) for data in ("cifar10", "svhn") for scene in ("pow", "cla", "dir:2.0")],
 }
-TARGETS = (*TABLES, "figure1", "figure3", *DRAWN, "theorems")
-NOTHING_TO_RUN = ("table9", "figure1", "theorems")
+TARGETS = (*TABLES, "figure1", "figure3", *FIGURE_SCENES, "theorems")
+WITHOUT_RUNS = ("table9", "figure1", "theorems")
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the experiments are. The paper names neither rounds nor how often it looks; docs/decisions.md says why
-    these."""
+    """How large the experiments are. The paper names neither the rounds nor how often it evaluates; docs/decisions.md
+    gives the reasons for these."""
 
     seeds: int = 5
     rounds: int = 300
@@ -41,8 +41,8 @@ FULL = Scale()
 QUICK = Scale(seeds=1, rounds=12, eval_every=6, share=0.2, samples=400)
 
 
-def named(targets: Sequence[str]) -> list[str]:
-    """The targets that a command line names, in the paper's order; `all` is all of them."""
+def parse_targets(targets: Sequence[str]) -> list[str]:
+    """The targets named on the command line, in the paper's order; `all` stands for all of them."""
     for target in targets:
         if target not in (*TARGETS, "all"):
             raise FedsacError(f"the paper has no {target!r} here; name some of {', '.join(TARGETS)}, or all")
@@ -50,8 +50,8 @@ def named(targets: Sequence[str]) -> list[str]:
 
 
 def runs(targets: Iterable[str], scale: Scale, **common: Any) -> list[Config]:
-    """The runs that these targets need, each once; `common` settings (device, data_dir, ...) are every run's."""
-    found: dict[tuple[object, ...], Config] = {}
+    """The configs of all runs that these targets need, each once; `common` settings (device, ...) go into every one."""
+    configs: dict[tuple[object, ...], Config] = {}
     for target in targets:
         for column, method, beta in _needed(target):
             settings = preset("paper", column.data, column.scene) | scale.settings(column.scene) | common
@@ -60,16 +60,16 @@ def runs(targets: Iterable[str], scale: Scale, **common: Any) -> list[Config]:
                 config = Config(
                     data=column.data, scene=column.scene, clients=column.clients, method=method, seed=seed, **settings
                 )
-                found.setdefault((column, method, beta, seed), config)
-    return list(found.values())
+                configs.setdefault((column, method, beta, seed), config)
+    return list(configs.values())
 
 
 def _needed(target: str) -> list[tuple[Column, str, float]]:
-    """Column, method and beta of every run behind a target."""
-    if target in NOTHING_TO_RUN:
+    """Column, method and beta of every run that a target needs."""
+    if target in WITHOUT_RUNS:
         return []
-    if target in DRAWN:
-        columns = [Column(data, 10, scene) for data, scene in DRAWN[target]]
+    if target in FIGURE_SCENES:
+        columns = [Column(data, 10, scene) for data, scene in FIGURE_SCENES[target]]
         methods = ("fedsac",) if target == "figure5" else (*BASELINES, "fedsac")
         return [(column, method, _betas(column)[0]) for column in columns for method in methods]
     columns = list(TABLES["table1" if target == "figure3" else target])
@@ -83,6 +83,6 @@ def _needed(target: str) -> list[tuple[Column, str, float]]:
 
 
 def _betas(column: Column) -> list[float]:
-    """Table 9's beta, and the one of Tables 2 and 7 where it is another."""
+    """Table 9's beta, and the one of Tables 2 and 7 if it differs."""
     both = [preset(name, column.data, column.scene)["beta"] for name in ("paper", "paper-tables")]
     return list(dict.fromkeys(both))

@@ -1,21 +1,21 @@
-"""Plain facts about results that no single table shows: distances from the paper, and whether training had settled."""
+"""Facts that no single table shows: distances from the printed numbers, and whether training had converged."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedsac.paper.cells import Table
-from fedsac.paper.claims import near
+from fedsac.paper.claims import is_close
 from fedsac.paper.printed import METHODS, TABLES, printed
 from fedsac.paper.results import Results
 
-SETTLED = 0.005  # of accuracy on V
+SETTLED_RISE = 0.005  # of accuracy on V in the last quarter of the rounds, at most, for a run that counts as settled
 
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a row lies from the printed one, at one label: in how many of its cells within 3 points, and how far in
-    the mean and at most."""
+    """How far a row is from the printed one at one label: the number of cells within 3 points, and the mean and largest
+    difference in points."""
 
     name: str
     label: str
@@ -26,23 +26,24 @@ class Distance:
 
 
 def distances(table: Table) -> list[Distance]:
-    """For every row that was run, at every label."""
-    found = []
+    """The distance of every row that was run, at every label."""
+    rows = []
     for row in table.rows:
         for label in table.labels:
-            pairs = [(cell.mean(label), cell.mean("paper")) for cell in row.cells]
-            there = [(own, paper) for own, paper in pairs if own is not None and paper is not None]
-            if there:
-                away = [abs(own - paper) for own, paper in there]
-                within = sum(near(own, paper) for own, paper in there)
-                found.append(Distance(row.name, label, within, len(there), float(np.mean(away)), max(away)))
-    return found
+            cells = [(cell.mean(label), cell.mean("paper")) for cell in row.cells]
+            pairs = [(own, paper) for own, paper in cells if own is not None and paper is not None]
+            if pairs:
+                differences = [abs(own - paper) for own, paper in pairs]
+                within = sum(is_close(own, paper) for own, paper in pairs)
+                mean, largest = float(np.mean(differences)), max(differences)
+                rows.append(Distance(row.name, label, within, len(pairs), mean, largest))
+    return rows
 
 
 @dataclass(frozen=True)
 class Settled:
-    """How much the mean reward on V still rose in the second half of the rounds and in their last quarter, in the
-    median over a method's runs; in how many runs the last quarter brought at most .005."""
+    """How much the mean reward on V rose in the second half of the rounds and in their last quarter (medians over a
+    method's runs), and in how many runs by at most `SETTLED_RISE` in the last quarter."""
 
     name: str
     runs: int
@@ -52,29 +53,29 @@ class Settled:
 
 
 def plateau(results: Results) -> list[Settled]:
-    """The evidence for the number of rounds, method by method."""
-    found = []
+    """Whether the number of rounds was enough, method by method."""
+    methods = []
     for method in dict.fromkeys([*METHODS, *(run.method for run in results.runs)]):
         runs = [run.plateau for run in results.runs if run.method == method]
         if runs:
             half = [last - middle for middle, _, last in runs]
             quarter = [last - late for _, late, last in runs]
-            settled = sum(round(rise, 6) <= SETTLED for rise in quarter)
+            settled = sum(round(rise, 6) <= SETTLED_RISE for rise in quarter)
             name = METHODS.get(method, method)
-            found.append(Settled(name, len(runs), settled, float(np.median(half)), float(np.median(quarter))))
-    return found
+            methods.append(Settled(name, len(runs), settled, float(np.median(half)), float(np.median(quarter))))
+    return methods
 
 
 def not_first() -> list[str]:
-    """Where another method's printed number is above FedSAC's, which Tables 1 to 6 mark as the best everywhere."""
-    found = []
+    """The cells of Tables 1 to 6 where the paper marks FedSAC as best although another printed number is higher."""
+    lines = []
     for name in list(TABLES)[:6]:
         for column, rows in printed(name).items():
             top = max(rows, key=lambda row: rows[row].value)
             if top != "fedsac":
                 best, own = rows[top].value, rows["fedsac"].value
                 number = name.removeprefix("table")
-                found.append(
+                lines.append(
                     f"Table {number}, {column}: FedSAC's {own:.2f} is marked as best; {METHODS[top]} has {best:.2f}."
                 )
-    return found
+    return lines

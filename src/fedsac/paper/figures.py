@@ -1,4 +1,4 @@
-"""The paper's Figures 1 and 3 to 6, drawn from raw results. What was not run is not drawn.
+"""The paper's Figures 1 and 3 to 6, drawn from results. What was not run is not drawn.
 
 Figure 2 is the paper's sketch of the method and has no numbers.
 """
@@ -18,7 +18,7 @@ from fedsac.report.charts import Series, clients_by_method, contribution_reward,
 from fedsac.report.drawing import pdf, svg
 from fedsac.report.shapes import Drawing
 
-Named = tuple[str, Drawing]
+NamedDrawing = tuple[str, Drawing]  # the name is that of the file, without suffix
 
 COMPARED = ("fedavg", "qffl", "cffl", "cgsv", "fedave", "fedsac")
 FIGURE1 = ((1.0, 9.0, 11.0), (99.0, 99.2, 99.3))  # contributions and rewards of Section 1
@@ -28,31 +28,31 @@ FIGURE5 = tuple(Column(data, 10, scene) for data in ("cifar10", "svhn") for scen
 FIGURE6 = tuple(Column(data, 10, scene) for data in ("cifar10", "svhn") for scene in ("pow", "cla", "dir:2.0"))
 
 
-def all_figures(results: Results, label: str = "last") -> list[Named]:
+def all_figures(results: Results, label: str = "last") -> list[NamedDrawing]:
     """Every figure that the results have the runs for, in the paper's order."""
-    made = [figure1(), figure3(results, label), figure4(results, label), figure5(results), figure6(results, label)]
-    return [named for figure in made for named in figure]
+    figures = [figure1(), figure3(results, label), figure4(results, label), figure5(results), figure6(results, label)]
+    return [drawing for figure in figures for drawing in figure]
 
 
-def figure1() -> list[Named]:
-    """Why gamma alone misleads: rewards that hardly differ have a higher gamma than any inside BCF can have.
+def figure1() -> list[NamedDrawing]:
+    """Why gamma alone misleads: the paper's rewards hardly differ and have a higher gamma than rewards inside BCF.
 
     >>> [drawing.title for _, drawing in figure1()]
     ['gamma 98.97: 1 of 3 inside BCF', 'gamma 95.72: 3 of 3 inside BCF']
     """
     contributions, rewards = FIGURE1
     clients = [f"client {i + 1}" for i in range(len(contributions))]
-    made = []
+    drawings = []
     for part, theta in (("a", rewards), ("b", INSIDE_BCF)):
         inside = int(bcf(contributions, theta).sum())
         title = f"gamma {gamma(contributions, theta):.2f}: {inside} of {len(theta)} inside BCF"
-        made.append((f"figure1{part}", contribution_reward(title, clients, contributions, theta, unit="")))
-    return made
+        drawings.append((f"figure1{part}", contribution_reward(title, clients, contributions, theta, unit="")))
+    return drawings
 
 
-def figure3(results: Results, label: str = "last") -> list[Named]:
-    """Fairness against accuracy, a panel for each data set: a point for each method and scene, the mean over seeds."""
-    index, made = Index(results), []
+def figure3(results: Results, label: str = "last") -> list[NamedDrawing]:
+    """Fairness against accuracy, one drawing per data set: a point for each method and scene, means over seeds."""
+    index, drawings = Index(results), []
     for data, title in DATA.items():
         series = []
         for method in COMPARED:
@@ -67,19 +67,19 @@ def figure3(results: Results, label: str = "last") -> list[Named]:
                     tips.append(f"{METHODS[method]}, {scene_name(scene)}: best reward {best:.2f} %, gamma {fair:.2f}")
             series.append(Series(METHODS[method], tuple(points), tuple(tips), tuple(labels)))
         if any(s.points for s in series):
-            named = _titled(f"{title}: fairness against accuracy", results, label)
-            made.append((f"figure3-{data}", scatter(named, series, "highest test accuracy (%)", "gamma")))
-    return made
+            heading = _titled(f"{title}: fairness against accuracy", results, label)
+            drawings.append((f"figure3-{data}", scatter(heading, series, "highest test accuracy (%)", "gamma")))
+    return drawings
 
 
-def figure4(results: Results, label: str = "last") -> list[Named]:
-    """Contribution and reward of each client by every method, DIR(1.0)."""
+def figure4(results: Results, label: str = "last") -> list[NamedDrawing]:
+    """Contribution and reward of each client with every method, DIR(1.0)."""
     return _clients("figure4", FIGURE4, results, label)
 
 
-def figure5(results: Results) -> list[Named]:
-    """Test accuracy of each client of FedSAC's over the rounds, POW and CLA; means over seeds."""
-    index, made = Index(results), []
+def figure5(results: Results) -> list[NamedDrawing]:
+    """Test accuracy of each client over the rounds of FedSAC, POW and CLA; means over seeds."""
+    index, drawings = Index(results), []
     for column in FIGURE5:
         curves = [dict(run.curve) for run in _runs(index, column, "fedsac") if run.curve is not None]
         if not curves:
@@ -91,41 +91,41 @@ def figure5(results: Results) -> list[Named]:
             for i in range(column.clients)
         ]
         title = _titled(f"{column}: FedSAC's clients", results)
-        made.append((f"figure5-{_slug(column)}", lines(title, series, "round", "test accuracy (%)")))
-    return made
+        drawings.append((f"figure5-{_slug(column)}", lines(title, series, "round", "test accuracy (%)")))
+    return drawings
 
 
-def figure6(results: Results, label: str = "last") -> list[Named]:
+def figure6(results: Results, label: str = "last") -> list[NamedDrawing]:
     """As Figure 4, for POW, CLA and DIR(2.0)."""
     return _clients("figure6", FIGURE6, results, label)
 
 
-def _clients(figure: str, columns: Sequence[Column], results: Results, label: str) -> list[Named]:
-    index, made = Index(results), []
+def _clients(figure: str, columns: Sequence[Column], results: Results, label: str) -> list[NamedDrawing]:
+    index, drawings = Index(results), []
     for column in columns:
-        found = {method: _runs(index, column, method) for method in COMPARED}
-        # A method that was not run keeps no place: marks are told apart within a drawing only.
+        runs_of = {method: _runs(index, column, method) for method in COMPARED}
+        # Methods that were not run take no mark: which mark is whose may differ from drawing to drawing.
         rewards = {
             METHODS[method]: _percent([run.labels[label].rewards for run in runs])
-            for method, runs in found.items()
+            for method, runs in runs_of.items()
             if runs
         }
         if rewards:
             names = [f"client {i + 1}" for i in range(column.clients)]
-            seeds = {run.seed: run for runs in found.values() for run in runs}  # all methods have the same clients
+            seeds = {run.seed: run for runs in runs_of.values() for run in runs}  # all methods have the same clients
             alone = _percent([run.contributions for run in seeds.values()])
             title = _titled(f"{column}: contributions and rewards", results, label)
-            made.append((f"{figure}-{_slug(column)}", clients_by_method(title, names, alone, rewards)))
-    return made
+            drawings.append((f"{figure}-{_slug(column)}", clients_by_method(title, names, alone, rewards)))
+    return drawings
 
 
 def _runs(index: Index, column: Column, method: str) -> list[Run]:
-    """One for each seed; FedSAC's with Table 9's beta."""
+    """A method's runs, one for each seed; FedSAC's with Table 9's beta."""
     return index.of(column, method, table9_beta(column) if method in READS_BETA else None)
 
 
 def _percent(rows: Sequence[Sequence[float]]) -> list[float]:
-    """The mean over seeds, client by client in their order."""
+    """Means over seeds in percent, client by client; `rows` are [seeds][clients]."""
     return [100 * float(value) for value in np.mean(rows, axis=0)]
 
 
@@ -139,11 +139,11 @@ def _slug(column: Column) -> str:
 
 
 def draw(results: Results, folder: Path, label: str = "last") -> list[tuple[str, str]]:
-    """Write every figure as .svg and .pdf into `folder`: titles, and paths relative to the folder above."""
+    """Write every figure as .svg and .pdf into `folder`; returns names, and paths relative to the folder's parent."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
+    written = []
     for name, drawing in all_figures(results, label):
         write_atomic(folder / f"{name}.svg", svg(drawing).encode(), durable=False)
         write_atomic(folder / f"{name}.pdf", pdf(drawing), durable=False)
-        made.append((name, f"{folder.name}/{name}.svg"))
-    return made
+        written.append((name, f"{folder.name}/{name}.svg"))
+    return written

@@ -1,4 +1,4 @@
-"""Carry out the runs behind the paper's tables: many at once, each in its own folder, never one twice."""
+"""Carrying out the runs that the paper's tables need: many at once, each in its own folder, none twice."""
 
 import hashlib
 import json
@@ -15,54 +15,55 @@ import torch
 from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, Config, read
 from fedsac.errors import FedsacError
-from fedsac.paper.experiments import DRAWN
-from fedsac.paper.results import Results, boiled_down
+from fedsac.paper.experiments import FIGURE_SCENES
+from fedsac.paper.results import Results, summarise
 from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import Watcher
 from fedsac.version import __version__
 
-ELSEWHERE = ("device", "threads", "data_dir")  # settings that may change between two sittings
-CLOCK = "seconds.json"
+CHANGEABLE_SETTINGS = ("device", "threads", "data_dir")  # that may change when runs are resumed
+SECONDS_FILE = "seconds.json"  # the time spent on all runs so far
 
 
 def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher) -> None:
-    """Bring every run to its end in a folder of its own below `out`. What is finished is left alone, what was begun
-    goes on; runs of one data set share one stack."""
+    """Complete every run in a folder of its own below `out`. Finished runs are not repeated, interrupted ones are
+    resumed; runs on one data set train together in one stack."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         todo = [config for config in configs if not _finished(out, config)]
         for config in todo:
-            _begun(out, config)
+            _write_config(out, config)
     except OSError as error:
         raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
-    # Runs with the same clients next to each other: they share draws, if they train side by side.
-    todo.sort(key=lambda config: (*_together(config), str(config.scene), config.clients, config.seed))
-    for _, group in groupby(todo, _together):
+    # Runs with the same clients next to each other: then they can share the drawn batches.
+    todo.sort(key=lambda config: (*_group(config), str(config.scene), config.clients, config.seed))
+    for _, group in groupby(todo, _group):
         start = time.monotonic()
         try:
             resume_together([_folder(out, config) for config in group], watcher, every_round=False, keep_models=False)
         finally:
-            _clock(out, time.monotonic() - start)
+            _add_seconds(out, time.monotonic() - start)
 
 
 def collected(configs: Sequence[Config], out: Path, *, quick: bool) -> Results:
-    """What the finished runs found; those that are not there are left out."""
+    """The results of all runs that are finished; the others are left out."""
     done = [config for config in configs if _finished(out, config)]
-    runs = [boiled_down(_folder(out, config), config, curve=_drawn(config)) for config in done]
-    return Results(_made(out, configs, quick), tuple(runs))
+    runs = [summarise(_folder(out, config), config, curve=_keeps_curve(config)) for config in done]
+    return Results(_provenance(out, configs, quick), tuple(runs))
 
 
 def unfinished(configs: Sequence[Config], out: Path) -> list[Config]:
     return [config for config in configs if not _finished(out, config)]
 
 
-def _drawn(config: Config) -> bool:
-    """Is this a run of Figure 5, of which every evaluated round is kept?"""
-    return config.method == "fedsac" and config.seed == 0 and (config.data, config.scene) in DRAWN["figure5"]
+def _keeps_curve(config: Config) -> bool:
+    """Whether the results keep every evaluated round of this run: Figure 5 shows them."""
+    return config.method == "fedsac" and config.seed == 0 and (config.data, config.scene) in FIGURE_SCENES["figure5"]
 
 
-def _together(config: Config) -> tuple[str, bool]:
-    # Those with many clients apart: they alone fill a device.
+def _group(config: Config) -> tuple[str, bool]:
+    """Runs with the same key train together."""
+    # Runs with many clients apart: they fill a device by themselves.
     assert config.clients is not None
     return config.data, config.clients > 10
 
@@ -80,33 +81,34 @@ def _finished(out: Path, config: Config) -> bool:
     if not (folder / "config.toml").exists():
         return False
     begun = Config(**read(folder / "config.toml"))
-    same = {name: getattr(config, name) for name in ELSEWHERE}
+    same = {name: getattr(config, name) for name in CHANGEABLE_SETTINGS}
     if begun.replace(**same) != config:
         raise FedsacError(f"{folder} holds a run with other settings; name another folder with --out, or remove it")
     return (folder / "summary.json").exists()
 
 
-def _begun(out: Path, config: Config) -> None:
-    """A folder with the run's config, from which it can be taken up."""
+def _write_config(out: Path, config: Config) -> None:
+    """Create a run's folder with its config, from which `resume_together` starts or resumes it."""
     folder = _folder(out, config)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "config.toml", config.toml().encode(), durable=False)
 
 
-def _clock(out: Path, seconds: float) -> None:
+def _add_seconds(out: Path, seconds: float) -> None:
     write_atomic(
-        out / CLOCK, json.dumps({"format_version": FORMAT_VERSION, "seconds": _seconds(out) + seconds}).encode()
+        out / SECONDS_FILE, json.dumps({"format_version": FORMAT_VERSION, "seconds": _seconds(out) + seconds}).encode()
     )
 
 
 def _seconds(out: Path) -> float:
     try:
-        return float(json.loads((out / CLOCK).read_text())["seconds"])
+        return float(json.loads((out / SECONDS_FILE).read_text())["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0.0
 
 
-def _made(out: Path, configs: Sequence[Config], quick: bool) -> dict[str, Any]:
+def _provenance(out: Path, configs: Sequence[Config], quick: bool) -> dict[str, Any]:
+    """How the results were made: versions, device, time."""
     device = configs[0].device if configs else "cpu"
     cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     return {
@@ -127,14 +129,14 @@ def _commit() -> str | None:
         return named
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip()
+    return done.stdout.strip()
 
 
 def _source() -> str:
-    """A hash of the program's own files: the same numbers can be expected from the same source."""
+    """A hash of the package's source files: equal sources give equal numbers."""
     digest = hashlib.sha256()
     package = Path(__file__).parent.parent
     for path in sorted(package.rglob("*.py")):

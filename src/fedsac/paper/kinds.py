@@ -1,4 +1,4 @@
-"""What each of the paper's tables shows of a run, at which labels, and what a reader has to know."""
+"""What each of the paper's tables shows: the measure of a run, at which rounds (labels), and notes for the reader."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ Measure = Callable[[Run, str], tuple[float | None, float | None]]  # the number 
 
 @dataclass(frozen=True)
 class Kind:
-    """`labels`: our lines of a cell and what they mean. `digits` None: settings, shown as they are. `better`: whether
-    more (+1), less (-1) or neither (0) is better."""
+    """What a table shows; `labels`, `digits` and `better` are as in `Table`."""
 
     title: str
     measure: Measure
@@ -26,21 +25,23 @@ def gamma(run: Run, label: str) -> tuple[float | None, None]:
 
 
 def accuracy(run: Run, label: str) -> tuple[float, None]:
+    """The best reward in percent."""
     return 100 * (run.peak[0] if label == "peak" else run.labels[label].max), None
 
 
 def common(run: Run, label: str) -> tuple[float | None, None]:
-    """Accuracy of the global model, where there is one."""
+    """Accuracy of the global model in percent, if there is one."""
     value = run.peak[1] if label == "peak" else run.labels[label].common
     return None if value is None else 100 * value, None
 
 
 def alone(run: Run, label: str) -> tuple[float, None]:
-    """The best of the clients that train alone."""
+    """The best standalone accuracy in percent."""
     return 100 * max(run.contributions), None
 
 
 def fair(run: Run, label: str) -> tuple[float | None, float | None]:
+    """Best and lowest reward in percent: at the last round, or at the best round with gamma above 95."""
     if label == "last":
         return 100 * run.labels["last"].max, 100 * run.labels["last"].min
     return (None, None) if run.fair is None else (100 * run.fair[1], 100 * run.fair[2])

@@ -1,7 +1,7 @@
-"""The page of results: what was run, what the paper claims and what came out, every table, figures, theorems.
+"""The page of results: what was run, the paper's claims and how they hold, every table, figures, theorems.
 
-Everything on it is written from the results but one part: `account.md` beside it is a person's, and is taken over as it
-is, so that writing the page again never loses it.
+All of it is generated from the results but one part: `account.md` in the same folder is written by a person and is
+included unchanged, so that generating the page again never loses it.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fedsac.paper.printed import TABLES
 from fedsac.paper.render import grid_lines, markdown, write_csv
 from fedsac.paper.results import Results
 from fedsac.paper.tables import contradictions, tables
-from fedsac.paper.verdicts import failing, headline, markdown_claims, said
+from fedsac.paper.verdicts import counts_text, failing, headline, markdown_claims
 
 ACCOUNT = "account.md"
 COMPARED = ("table1", "table2", "table5", "table6")  # whose distances from the paper are listed, method by method
@@ -50,7 +50,7 @@ def page(
     mark = " (quick)" if quick else ""
     parts = [
         f"# The paper's tables and figures, ours beside the printed ones{mark}",
-        made(results),
+        how_made(results),
         f"## {headline(quick)}",
         markdown_claims(claimed),
         _not_run(ours),
@@ -67,12 +67,12 @@ def page(
 
 
 def _not_run(ours: Sequence[Table]) -> str:
-    there = {table.name for table in ours if not table.empty}
-    missing = [name.removeprefix("table") for name in TABLES if name not in there]
+    run = {table.name for table in ours if not table.empty}
+    missing = [name.removeprefix("table") for name in TABLES if name not in run]
     return f"Not run: Table {', '.join(missing)}." if missing else ""
 
 
-def made(results: Results) -> str:
+def how_made(results: Results) -> str:
     """How the results were made."""
     runs, how = results.runs, dict(results.made)
     if not runs:
@@ -94,7 +94,7 @@ def made(results: Results) -> str:
 
 
 def facts(results: Results, ours: Sequence[Table], claimed: Sequence[Claim], mark: str) -> list[str]:
-    """What can be said by counting."""
+    """The parts of the page that count: where claims hold and fail, ranks, distances, contradictions, convergence."""
     parts = ["With Table 9's beta, the claims hold", _by_outcome(claimed)]
     if fails := failing(claimed):
         parts.append(f"### Where claims fail{mark}")
@@ -120,14 +120,14 @@ def facts(results: Results, ours: Sequence[Table], claimed: Sequence[Claim], mar
 
 
 def _by_outcome(claimed: Sequence[Claim]) -> str:
-    found: dict[str, list[str]] = {"in every cell that was run": [], "in some cells": [], "in none": []}
+    outcomes: dict[str, list[str]] = {"in every cell that was run": [], "in some cells": [], "in none": []}
     for claim in claimed:
         counts = [claim.count(label) for label in claim.verdicts]
-        held, tested = sum(k for k, _ in counts), sum(n for _, n in counts)
+        holding, tested = sum(k for k, _ in counts), sum(n for _, n in counts)
         if tested:
-            outcome = "in every cell that was run" if held == tested else "in some cells" if held else "in none"
-            found[outcome].append(f"  - {claim.text}: {', '.join(said(claim))}")
-    return "\n".join(line for outcome, lines in found.items() if lines for line in (f"- {outcome}:", *lines))
+            outcome = "in every cell that was run" if holding == tested else "in some cells" if holding else "in none"
+            outcomes[outcome].append(f"  - {claim.text}: {', '.join(counts_text(claim))}")
+    return "\n".join(line for outcome, lines in outcomes.items() if lines for line in (f"- {outcome}:", *lines))
 
 
 def _number(table: Table) -> str:

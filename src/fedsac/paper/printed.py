@@ -1,4 +1,4 @@
-"""What the paper printed: every value of its Tables 1 to 9, by our names for data sets, scenes and methods."""
+"""The numbers that the paper printed in its Tables 1 to 9, by our names for data sets, scenes and methods."""
 
 import json
 from functools import cache
@@ -34,7 +34,7 @@ class Column(NamedTuple):
 
 
 class Printed(NamedTuple):
-    """A printed number, with its deviation and, in Table 7, the number in brackets (the lowest reward)."""
+    """A printed number, with its standard deviation and, in Table 7, the number in brackets (the lowest reward)."""
 
     value: float
     std: float | None = None
@@ -64,10 +64,10 @@ def printed(table: str) -> dict[Column, dict[str, Printed]]:
     part = _read()[table]
     return {
         column: {
-            row: Printed(values[place], *(_entry(part, key, row, place) for key in ("std", "low")))
+            row: Printed(values[position], *(_entry(part, key, row, position) for key in ("std", "low")))
             for row, values in part["value"].items()
         }
-        for place, column in enumerate(TABLES[table])
+        for position, column in enumerate(TABLES[table])
     }
 
 
@@ -81,8 +81,8 @@ def standalone_later() -> dict[tuple[str, str], tuple[float, ...]]:
     return {(name.split()[0], name.split()[1]): tuple(values) for name, values in lists.items()}
 
 
-def _entry(part: dict[str, Any], key: str, row: str, place: int) -> float | None:
-    return part[key][row][place] if key in part else None
+def _entry(part: dict[str, Any], key: str, row: str, position: int) -> float | None:
+    return part[key][row][position] if key in part else None
 
 
 @cache

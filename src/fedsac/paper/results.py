@@ -1,7 +1,7 @@
-"""The raw results behind the paper's tables and figures: one compact JSON file, from which all of them are drawn.
+"""The results that the paper's tables and figures are made from: one compact JSON file.
 
-A finished run's folder is boiled down to what a table or figure shows of it, so that the file of a thousand runs stays
-small enough to be kept, sent and compared.
+A finished run is summarised to what a table or figure shows of it, so that the file of a thousand runs stays small
+enough to be kept, sent and compared.
 """
 
 import json
@@ -18,12 +18,13 @@ from fedsac.contributions.base import Contributions
 from fedsac.errors import FedsacError
 from fedsac.runs.labels import LABELS, chosen
 
-FAIR = 95.0  # Table 7 looks at rounds with gamma above this
+FAIR_GAMMA = 95.0  # Table 7 considers rounds with gamma above this
 
 
 @dataclass(frozen=True)
-class Picked:
-    """One round of a run, chosen as its label says: fairness, and accuracy on the test set as fractions."""
+class ChosenRound:
+    """The round of a run that a label (last, selected, best) chooses: fairness, and accuracies on the test set as
+    fractions."""
 
     round: int
     gamma: float | None
@@ -33,15 +34,15 @@ class Picked:
     max: float
     mean: float
     min: float
-    common: float | None  # accuracy of the global model, where there is one
+    common: float | None  # accuracy of the global model, if there is one
     rewards: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run. `contributions` are standalone accuracies on the test set, `megabytes` the mean per round that
-    all submodels together take on their way down: 4 bytes a parameter; `serialised` those of the last round as files,
-    and `counted` the same submodels by the formula."""
+    """A finished run. `contributions` are standalone accuracies on the test set. `megabytes` is the size of all
+    submodels sent to clients in a round, 4 bytes per parameter, mean over rounds; `serialised` the size of the last
+    round's submodels as files, and `counted` the size of the same submodels at 4 bytes per parameter."""
 
     data: str
     scene: str
@@ -54,14 +55,14 @@ class Run:
     local_steps: int
     batch: int
     contributions: tuple[float, ...]
-    labels: dict[str, Picked]
-    peak: tuple[float, float | None]  # highest of all evaluated rounds on the test set: best reward, common model
-    fair: tuple[int, float, float] | None  # of the rounds with gamma > 95 the one with the best reward: round, max, min
+    labels: dict[str, ChosenRound]
+    peak: tuple[float, float | None]  # highest test accuracy in any evaluated round: best reward, global model
+    fair: tuple[int, float, float] | None  # the best reward in rounds with gamma > 95: round, best and lowest reward
     megabytes: float
     serialised: float
     counted: float
     plateau: tuple[float, float, float]  # mean reward on V after half, three quarters and all of the rounds
-    curve: tuple[tuple[int, tuple[float, ...]], ...] | None = None  # rounds and rewards, for Figure 5's runs only
+    curve: tuple[tuple[int, tuple[float, ...]], ...] | None = None  # (round, rewards) ..., for Figure 5's runs only
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Results:
     runs: tuple[Run, ...]
 
     def save(self, path: Path) -> None:
-        """One line per run, so that two files can be compared by eye."""
+        """Write the file, one line per run, so that two files can be compared with diff."""
         head = json.dumps({"format_version": FORMAT_VERSION, "made": self.made}, allow_nan=False)
         lines = ",\n".join(
             json.dumps(_compact(asdict(run)), allow_nan=False, separators=(",", ":")) for run in self.runs
@@ -92,8 +93,8 @@ class Results:
 
     @classmethod
     def joined(cls, paths: Sequence[Path]) -> "Results":
-        """What several files hold, made in several sittings or on several machines; where two hold the same run, the
-        later file's."""
+        """The runs of several files, made one after another or on several machines; if two files have the same run, the
+        later file's is taken."""
         parts = [cls.load(path) for path in paths]
         if len({(bool(part.made.get("quick")), run.rounds) for part in parts for run in part.runs}) > 1:
             raise FedsacError(f"{', '.join(map(str, paths))}: runs of different lengths do not belong on one page")
@@ -110,25 +111,25 @@ class Results:
 
 
 def _joined(made: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """How several results were made: times added up, everything else side by side where it differs."""
-    together = dict(made[0])
+    """How several results were made: seconds summed; other values that differ joined by commas."""
+    joined = dict(made[0])
     for name in dict.fromkeys(name for one in made for name in one):
-        found = list(dict.fromkeys(one[name] for one in made if one.get(name) is not None))
+        values = list(dict.fromkeys(one[name] for one in made if one.get(name) is not None))
         if name == "seconds":
-            together[name] = round(sum(one.get(name, 0) for one in made), 1)
-        elif len(found) > 1:
-            together[name] = ", ".join(map(str, found))
-    return together
+            joined[name] = round(sum(one.get(name, 0) for one in made), 1)
+        elif len(values) > 1:
+            joined[name] = ", ".join(map(str, values))
+    return joined
 
 
-def boiled_down(folder: Path, config: Any, *, curve: bool) -> Run:
-    """What is kept of a finished run's folder."""
+def summarise(folder: Path, config: Any, *, curve: bool) -> Run:
+    """The summary of a finished run, from its folder; with `curve`, the rewards of every evaluated round."""
     summary = json.loads((folder / "summary.json").read_text())
     records = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     contributions = Contributions(tuple(summary["contributions"]), tuple(summary["contributions_test"]))
     evaluated = [record for record in records if record["rewards"] is not None]
     fair = max(
-        ((r["accuracy"]["max"], r["round"], r["accuracy"]["min"]) for r in evaluated if (r["gamma"] or 0) > FAIR),
+        ((r["accuracy"]["max"], r["round"], r["accuracy"]["min"]) for r in evaluated if (r["gamma"] or 0) > FAIR_GAMMA),
         default=None,
     )
     common = [r["global_accuracy"] for r in evaluated if r["global_accuracy"] is not None]
@@ -145,7 +146,7 @@ def boiled_down(folder: Path, config: Any, *, curve: bool) -> Run:
         local_steps=config.local_steps,
         batch=config.batch,
         contributions=contributions.test,
-        labels={label: _picked(chosen(records, contributions)[label]) for label in LABELS},
+        labels={label: _chosen_round(chosen(records, contributions)[label]) for label in LABELS},
         peak=(max(r["accuracy"]["max"] for r in evaluated), max(common, default=None)),
         fair=None if fair is None else (fair[1], fair[0], fair[2]),
         megabytes=float(np.mean([r["bytes"]["down"] for r in records])) / 1e6,
@@ -156,8 +157,8 @@ def boiled_down(folder: Path, config: Any, *, curve: bool) -> Run:
     )
 
 
-def _picked(record: dict[str, Any]) -> Picked:
-    return Picked(
+def _chosen_round(record: dict[str, Any]) -> ChosenRound:
+    return ChosenRound(
         record["round"],
         record["gamma"],
         record["gamma_limit"],
@@ -172,7 +173,7 @@ def _picked(record: dict[str, Any]) -> Picked:
 
 
 def _compact(value: Any) -> Any:
-    """Six significant digits: more than any table shows, and a third of the size."""
+    """Numbers rounded to six significant digits: more than any table shows, and a third of the size."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -186,7 +187,7 @@ def _run(read: dict[str, Any]) -> Run:
 
     plain = {key: tuples(value) for key, value in read.items() if key != "labels"}
     labels = {
-        label: Picked(**{key: tuples(value) for key, value in picked.items()})
+        label: ChosenRound(**{key: tuples(value) for key, value in picked.items()})
         for label, picked in read["labels"].items()
     }
     return Run(**plain, labels=labels)

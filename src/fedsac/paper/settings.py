@@ -1,4 +1,4 @@
-"""What the paper says its experiments were run with: Table 9, and where other tables contradict it."""
+"""The settings of the paper's experiments: Table 9, and the betas of Tables 2 and 7 where they contradict it."""
 
 from contextlib import suppress
 from typing import Any
@@ -37,7 +37,7 @@ TABLE7_BETA = {
 
 
 def preset(name: str, data: str, scene: str) -> dict[str, Any]:
-    """The settings of a run as the paper names them; contributions are the paper's, measured on the test set.
+    """The settings that the paper names for a data set and scene; contributions are measured on the test set, as there.
 
     >>> preset("paper", "cifar10", "pow")["beta"], preset("paper-tables", "cifar10", "pow")["beta"]
     (5.0, 10.0)
@@ -45,7 +45,7 @@ def preset(name: str, data: str, scene: str) -> dict[str, Any]:
     if name not in ("paper", "paper-tables"):
         raise FedsacError(f"no preset {name!r}; there are paper, paper-tables")
     head, _, alpha = scene.partition(":")
-    with suppress(ValueError):  # not a number: no scene at all, said below
+    with suppress(ValueError):  # not a number: refused below as an unknown scene
         scene = f"{head}:{float(alpha):.1f}" if alpha else head
     if data not in TABLE9 or scene not in SCENES:
         raise FedsacError(

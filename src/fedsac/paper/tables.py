@@ -1,4 +1,4 @@
-"""From raw results to the paper's tables, ours beside the printed ones.
+"""The paper's tables, built from results: our numbers beside the printed ones.
 
 Nothing is filled in: what was not run has no number.
 """
@@ -7,19 +7,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fedsac.paper.cells import Cell, Row, Table, Value, ranked
+from fedsac.paper.cells import Cell, Row, SeedValues, Table, ranked
 from fedsac.paper.kinds import KINDS, Measure, accuracy, alone, common, setting
 from fedsac.paper.printed import METHODS, TABLES, Column, Printed, printed
 from fedsac.paper.results import Results, Run
 from fedsac.paper.settings import BATCH, TABLE7_BETA, preset
 
 READS_BETA = ("fedsac", "fedsac-no-allocation", "fedsac-no-aggregation")
-HAS_COMMON = ("fedavg", "qffl")  # whose rewards are not the common model
+HAS_COMMON = ("fedavg", "qffl")  # methods with a common model that is not itself a client's reward
 OTHER_BETA = "beta of Tables 2 and 7"
 
 
 class Index:
-    """Runs by column."""
+    """The runs of each column."""
 
     def __init__(self, results: Results) -> None:
         self._runs: dict[Column, list[Run]] = defaultdict(list)
@@ -27,11 +27,11 @@ class Index:
             self._runs[Column(run.data, run.clients, run.scene)].append(run)
 
     def of(self, column: Column, method: str, beta: float | None = None) -> list[Run]:
-        """A method's runs, one for each seed; `beta` for the methods that read it."""
+        """A method's runs, one for each seed; with `beta`, only those with that setting."""
         return _one_per_seed(r for r in self._runs[column] if r.method == method and beta in (None, r.beta))
 
     def any(self, column: Column) -> list[Run]:
-        """One run for each seed, whatever its method: the contributions are the same for all."""
+        """One run for each seed, of any method: the contributions are the same for all methods."""
         return _one_per_seed(sorted(self._runs[column], key=lambda run: run.method != "standalone"))
 
     def all(self, column: Column) -> list[Run]:
@@ -39,25 +39,26 @@ class Index:
 
 
 def _one_per_seed(runs: Iterable[Run]) -> list[Run]:
-    found: dict[int, Run] = {}
+    by_seed: dict[int, Run] = {}
     for run in runs:
-        found.setdefault(run.seed, run)
-    return [found[seed] for seed in sorted(found)]
+        by_seed.setdefault(run.seed, run)
+    return [by_seed[seed] for seed in sorted(by_seed)]
 
 
 def table9_beta(column: Column) -> float:
-    """FedSAC's beta by Table 9, our headline; also with more clients, for which the paper names none."""
+    """FedSAC's beta in Table 9, which we report first; also for more clients, for which the paper names none."""
     return float(preset("paper", column.data, column.scene)["beta"])
 
 
 def other_beta(column: Column) -> float:
-    """FedSAC's beta by Tables 2 and 7; Table 9's where these say nothing else."""
+    """FedSAC's beta in Tables 2 and 7; Table 9's if these do not contradict it."""
     return float(preset("paper-tables", column.data, column.scene)["beta"])
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a row's numbers come from: the runs of a column, or None where a variant is none."""
+class RowSource:
+    """Where a row's numbers come from: its runs in a column (None: the variant does not differ from its method there),
+    and the measure of a run."""
 
     key: str
     name: str
@@ -71,7 +72,7 @@ def table(name: str, results: Results) -> Table:
     kind, columns, index = KINDS[name], TABLES[name], Index(results)
     paper = {column: _printed(name, column) for column in columns}
     sources = _settings(index) if name == "table9" else _sources(name, index)
-    found = {source.key: [source.runs(column) for column in columns] for source in sources}
+    runs_of = {source.key: [source.runs(column) for column in columns] for source in sources}
     rows = []
     for source in sources:
         cells = [
@@ -80,10 +81,10 @@ def table(name: str, results: Results) -> Table:
                 {label: _value(runs, source.measure, label) for label in kind.labels} if runs else {},
                 same=runs is None,
             )
-            for column, runs in zip(columns, found[source.key], strict=True)
+            for column, runs in zip(columns, runs_of[source.key], strict=True)
         ]
         rows.append(Row(source.key, source.name, source.of, tuple(cells)))
-    used = [runs for cells in found.values() for runs in cells if runs]
+    used = [runs for cells in runs_of.values() for runs in cells if runs]
     if name == "table9":  # its rows keep one run for each value
         used = [runs for column in columns if (runs := index.all(column))]
     return Table(
@@ -102,29 +103,29 @@ def table(name: str, results: Results) -> Table:
 
 
 def tables(results: Results) -> list[Table]:
-    """All nine."""
+    """All nine tables."""
     return [table(name, results) for name in TABLES]
 
 
 def contradictions() -> tuple[str, ...]:
-    """Where Table 9's beta is not the one at which Tables 2 and 7 print the same accuracy."""
-    found = []
+    """Sentences on columns where Tables 2 and 7 print the same accuracy at another beta than Table 9 names."""
+    sentences = []
     for (data, scene), beta in TABLE7_BETA.items():
         column = Column(data, 10, scene)
         table2, named = printed("table2")[column]["fedsac"].value, table9_beta(column)
         table7 = {b: printed("table7")[column][f"beta={b:g}"].value for b in (named, beta)}
         if named != beta and table7[beta] == table2:
-            found.append(
+            sentences.append(
                 f"{column}: Table 9 names beta {named:g}, at which Table 7 has {table7[named]:.2f}; Table 2 has "
                 f"{table2:.2f}, as Table 7 has at beta {beta:g}."
             )
-    return tuple(found)
+    return tuple(sentences)
 
 
-def _value(runs: list[Run], measure: Measure, label: str) -> Value:
+def _value(runs: list[Run], measure: Measure, label: str) -> SeedValues:
     numbers = [measure(run, label) for run in runs]
     values = tuple(value for value, _ in numbers if value is not None)
-    return Value(values, len({run.seed for run in runs}), tuple(low for _, low in numbers if low is not None))
+    return SeedValues(values, len({run.seed for run in runs}), tuple(low for _, low in numbers if low is not None))
 
 
 def _printed(name: str, column: Column) -> dict[str, Printed]:
@@ -132,29 +133,29 @@ def _printed(name: str, column: Column) -> dict[str, Printed]:
     if name != "table9":
         return values
     tuned = TABLE7_BETA.get((column.data, column.scene))
-    # Batch sizes stand in the table's caption.
+    # Batch sizes are in the table's caption.
     return values | {"batch": Printed(BATCH[column.data])} | ({} if tuned is None else {OTHER_BETA: Printed(tuned)})
 
 
-def _sources(name: str, index: Index) -> list[Source]:
-    """The printed rows, each with its variants below it where there are runs of any."""
-    columns, found = TABLES[name], list[Source]()
+def _sources(name: str, index: Index) -> list[RowSource]:
+    """The printed rows, each followed by its variants if there are runs of any."""
+    columns, sources = TABLES[name], list[RowSource]()
     for row in printed(name)[columns[0]]:
         if row.startswith("beta="):
-            found.append(_by_beta(index, row, KINDS[name].measure))
+            sources.append(_by_beta(index, row, KINDS[name].measure))
         elif row == "standalone":
-            found.append(Source(row, METHODS[row], row, index.any, alone))
+            sources.append(RowSource(row, METHODS[row], row, index.any, alone))
         else:
-            found += _method(index, row, KINDS[name].measure)
-    return [source for source in found if source.key == source.of or any(map(source.runs, columns))]
+            sources += _method(index, row, KINDS[name].measure)
+    return [source for source in sources if source.key == source.of or any(map(source.runs, columns))]
 
 
-def _by_beta(index: Index, row: str, measure: Measure) -> Source:
+def _by_beta(index: Index, row: str, measure: Measure) -> RowSource:
     beta = float(row.removeprefix("beta="))
-    return Source(row, f"beta {beta:g}", row, lambda column: index.of(column, "fedsac", beta), measure)
+    return RowSource(row, f"beta {beta:g}", row, lambda column: index.of(column, "fedsac", beta), measure)
 
 
-def _method(index: Index, method: str, measure: Measure) -> list[Source]:
+def _method(index: Index, method: str, measure: Measure) -> list[RowSource]:
     name = METHODS[method]
 
     def runs(column: Column) -> list[Run]:
@@ -164,16 +165,16 @@ def _method(index: Index, method: str, measure: Measure) -> list[Source]:
         beta = other_beta(column)
         return None if beta == table9_beta(column) else index.of(column, method, beta)
 
-    found = [Source(method, name, method, runs, measure)]
+    sources = [RowSource(method, name, method, runs, measure)]
     if method in READS_BETA:
-        found.append(Source(f"{method}:other-beta", f"{name}, {OTHER_BETA}", method, others, measure))
+        sources.append(RowSource(f"{method}:other-beta", f"{name}, {OTHER_BETA}", method, others, measure))
     if method in HAS_COMMON and measure is accuracy:
-        found.append(Source(f"{method}:common", f"{name}, common model", method, runs, common))
-    return found
+        sources.append(RowSource(f"{method}:common", f"{name}, common model", method, runs, common))
+    return sources
 
 
-def _settings(index: Index) -> list[Source]:
-    """Table 9: what it names, and what our runs had (all betas of FedSAC's, Table 7's among them)."""
+def _settings(index: Index) -> list[RowSource]:
+    """The rows of Table 9: the settings it names, and those of our runs (all betas of FedSAC, Table 7's too)."""
 
     def distinct(runs: list[Run], key: str) -> list[Run]:
         return list({getattr(run, key): run for run in sorted(runs, key=lambda run: float(getattr(run, key)))}.values())
@@ -189,7 +190,7 @@ def _settings(index: Index) -> list[Source]:
         return [] if beta is None else index.of(column, "fedsac", beta)[:1]
 
     names = {"lr": "learning rate", "local_steps": "local steps", "batch": "batch size"}
-    found = [Source(key, name, key, of_all(key), setting(key)) for key, name in names.items()]
-    found.append(Source("beta", "beta", "beta", betas, setting("beta")))
-    found.append(Source(OTHER_BETA, OTHER_BETA, OTHER_BETA, others, setting("beta")))
-    return found
+    sources = [RowSource(key, name, key, of_all(key), setting(key)) for key, name in names.items()]
+    sources.append(RowSource("beta", "beta", "beta", betas, setting("beta")))
+    sources.append(RowSource(OTHER_BETA, OTHER_BETA, OTHER_BETA, others, setting("beta")))
+    return sources

@@ -1,9 +1,9 @@
-"""Theorem 1 (fairness in training loss), tried where everything about F is known: quadratics and ridge regression.
+"""Theorem 1 (fairness in training loss), tested where everything about F is known: quadratics and ridge regression.
 
 The theorem: F is L-smooth (Eq. 10) and mu-strongly convex (Eq. 11) with L <= mu, and the global model is so close to a
 stationary point that |grad F| <= L |delta_i^2 - delta_j^2| / (2 |theta_i - theta_j|) (Eq. 16). Then r_i >= r_j gives
 nested submodels, delta_i <= delta_j and F(theta_i) <= F(theta_j). Here a parameter, or all weights of an input, plays
-the part of a neuron; submodels are cut by FedSAC's own `allocate`.
+the part of a neuron; submodels are allocated by FedSAC's own `allocate`. `smooth` is L.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ DIMENSION = 20
 CLIENTS = 10
 BETA = 5.0
 RATIOS = (1.0, 2.0, 5.0, 10.0, 100.0, 1000.0)  # L / mu
-NEARNESS = (1.0, 3.0, 10.0, float("inf"))  # |grad F| over the bound of Eq. 16: the upper ends of the bins
-RIDGES = (10.0, 1.0, 0.1, 0.01, 0.001)
-ROUNDING = 1e-12  # relative: losses closer than this count as equal
+GRADIENT_BINS = (1.0, 3.0, 10.0, float("inf"))  # upper ends, of |grad F| divided by the bound of Eq. 16
+RIDGES = (10.0, 1.0, 0.1, 0.01, 0.001)  # weights of the L2 penalty
+RELATIVE_TOLERANCE = 1e-12  # losses closer than this count as equal
 
 
 @dataclass(frozen=True)
 class Count:
-    """Of so many pairs of nested submodels, those in which the larger one has the higher loss."""
+    """A number of pairs of nested submodels, and in how many of them the larger one has the higher loss."""
 
     pairs: int = 0
     reversed: int = 0
@@ -58,8 +58,8 @@ class Quadratic:
         return self.loss(~torch.eye(len(self.model), dtype=torch.bool))
 
 
-def nearness(model: Tensor, smooth: float, larger: Tensor, smaller: Tensor) -> Tensor:
-    """The bound on |grad F| of Eq. 16 for pairs of submodels, given by what they hold, [..., parameters].
+def gradient_bound(model: Tensor, smooth: float, larger: Tensor, smaller: Tensor) -> Tensor:
+    """The bound on |grad F| of Eq. 16 for pairs of submodels, given as masks of the parameters they hold [..., d].
 
     For nested ones it is L |theta_i - theta_j| / 2, because |theta_i - theta_j|^2 = delta_j^2 - delta_i^2.
     """
@@ -69,13 +69,13 @@ def nearness(model: Tensor, smooth: float, larger: Tensor, smaller: Tensor) -> T
 
 
 def prefixes(importance: Tensor) -> Tensor:
-    """The submodels of 1, 2, ... neurons from the least important on (ties by index), boolean [neurons, neurons]."""
+    """Masks of the submodels with the 1, 2, ... least important neurons (ties by index), boolean [neurons, neurons]."""
     rank = importance.argsort(stable=True).argsort()
     return rank < torch.arange(1, len(rank) + 1).unsqueeze(1)
 
 
 def pairs(held: Tensor) -> tuple[Tensor, Tensor]:
-    """All pairs of different submodels among nested ones [N, neurons]: the larger's and the smaller's number."""
+    """All pairs of different submodels among nested ones [N, neurons]: indices of the larger and of the smaller one."""
     size = held.sum(1)
     larger, smaller = (size.unsqueeze(1) > size).nonzero(as_tuple=True)
     return larger, smaller
@@ -83,16 +83,17 @@ def pairs(held: Tensor) -> tuple[Tensor, Tensor]:
 
 def reversed_pairs(losses: Tensor, larger: Tensor, smaller: Tensor) -> Tensor:
     """In which pairs, boolean [pairs], the larger submodel has the higher loss."""
-    return losses[larger] - losses[smaller] > ROUNDING * losses.abs().max()
+    return losses[larger] - losses[smaller] > RELATIVE_TOLERANCE * losses.abs().max()
 
 
-def counted(wrong: Tensor) -> Count:
+def count_reversed(wrong: Tensor) -> Count:
     return Count(len(wrong), int(wrong.sum()))
 
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Three parameters at the exact minimum of F, with L > mu: client i holds more than client j and loses more."""
+    """Three parameters at the exact minimum of F, with L > mu: client i holds more than client j and has a higher
+    loss. `held` are the numbers of the parameters that each client holds."""
 
     mu: float
     smooth: float
@@ -106,7 +107,7 @@ class Counterexample:
 
 
 def counterexample(mu: float = 1.0, smooth: float = 3.0) -> Counterexample:
-    """Reverses the conclusion for any L > mu, so that L <= mu cannot be weakened.
+    """A case for any L > mu in which the conclusion is reversed: L <= mu cannot be weakened.
 
     H has eigenvalues mu, mu, L; parameters 2 and 3 are coupled by -(L - mu)/2, and theta_g = (1, 1, c) with
     c = (L + mu)/(L - mu). The larger submodel {1, 2} has F = (L + mu) c^2 / 4; {1} has less by (L + mu)/4, because
@@ -122,7 +123,7 @@ def counterexample(mu: float = 1.0, smooth: float = 3.0) -> Counterexample:
     problem = Quadratic(hessian, model, torch.zeros(3, dtype=torch.float64))
     importance = problem.importance()
     cost = (importance / importance.sum() * 100).cumsum(0)
-    # Reputations half way between what a prefix costs and what the next one would.
+    # Reputations half way between the importance of a prefix and that of the next one.
     reputations = torch.stack([(cost[0] + cost[1]) / 2, (cost[1] + cost[2]) / 2, cost.new_tensor(100.0)])
     held = allocate(importance, reputations)
     return Counterexample(
@@ -139,47 +140,50 @@ def counterexample(mu: float = 1.0, smooth: float = 3.0) -> Counterexample:
 
 
 @dataclass(frozen=True)
-class Near:
-    """L = mu: pairs of clients by |grad F| over the bound of Eq. 16, from the bin before up to `at_most`."""
+class GradientBin:
+    """L = mu: pairs of clients for which |grad F| divided by the bound of Eq. 16 lies in one bin, up to `at_most`."""
 
-    at_most: float | None  # None: the rest
+    at_most: float | None  # None: no upper end
     by_importance: Count
     at_random: Count
 
 
 @dataclass(frozen=True)
-class Bent:
-    """L / mu = `ratio`, at the exact minimum: neighbouring prefixes and pairs of clients, in two orders of neurons."""
+class QuadraticPairs:
+    """L / mu = `ratio`, at the exact minimum: pairs of neighbouring prefixes and of clients, with neurons ordered by
+    importance or at random."""
 
     ratio: float
     prefixes_by_importance: Count
     prefixes_at_random: Count
     clients_by_importance: Count
     clients_at_random: Count
-    uncoupled: Count  # the same eigenvalues on the diagonal: neighbouring prefixes in both orders
+    uncoupled: Count  # neighbouring prefixes in both orders where H is diagonal, with the same eigenvalues
 
 
-def isotropic(trials: int, seed: int) -> tuple[Near, ...]:
+def isotropic(trials: int, seed: int) -> tuple[GradientBin, ...]:
     """The case that the theorem covers, L = mu = 1, with gradients from far below to far above Eq. 16's bound."""
-    found = [[Count(), Count()] for _ in NEARNESS]
+    counts = [[Count(), Count()] for _ in GRADIENT_BINS]
     for trial in range(trials):
         rng = stream(seed, "theorem 1", "isotropic", trial)
         model, direction = torch.from_numpy(rng.standard_normal((2, DIMENSION)))
         gradient = direction / direction.norm() * 10 ** rng.uniform(-2, 1.5)
         problem = Quadratic(torch.eye(DIMENSION, dtype=torch.float64), model, gradient)
-        for way, values in enumerate((problem.importance(), torch.from_numpy(rng.permutation(DIMENSION) + 1.0))):
+        for order, values in enumerate((problem.importance(), torch.from_numpy(rng.permutation(DIMENSION) + 1.0))):
             held = allocate(values, reputation(rng.uniform(0.5, 1, CLIENTS).tolist(), BETA))
             larger, smaller = pairs(held)
             wrong = reversed_pairs(problem.loss(held), larger, smaller)
-            ratio = gradient.norm() / nearness(model, 1.0, held[larger], held[smaller])
+            ratio = gradient.norm() / gradient_bound(model, 1.0, held[larger], held[smaller])
             least = 0.0
-            for i, most in enumerate(NEARNESS):
-                found[i][way] += counted(wrong[(ratio > least) & (ratio <= most)])
+            for i, most in enumerate(GRADIENT_BINS):
+                counts[i][order] += count_reversed(wrong[(ratio > least) & (ratio <= most)])
                 least = most
-    return tuple(Near(None if np.isinf(most) else most, *both) for most, both in zip(NEARNESS, found, strict=True))
+    return tuple(
+        GradientBin(None if np.isinf(most) else most, *both) for most, both in zip(GRADIENT_BINS, counts, strict=True)
+    )
 
 
-def quadratics(ratio: float, trials: int, seed: int) -> Bent:
+def quadratics(ratio: float, trials: int, seed: int) -> QuadraticPairs:
     """Random quadratics with eigenvalues from 1 to `ratio`, at their minimum: how often more neurons mean more loss."""
     by_prefix, by_client, uncoupled = [Count(), Count()], [Count(), Count()], Count()
     for trial in range(trials):
@@ -191,24 +195,24 @@ def quadratics(ratio: float, trials: int, seed: int) -> Bent:
         at_random = torch.from_numpy(rng.permutation(DIMENSION) + 1.0)
         for values in (diagonal.importance(), at_random):
             uncoupled += neighbours(diagonal.loss(prefixes(values)))
-        for way, values in enumerate((problem.importance(), at_random)):
-            by_prefix[way] += neighbours(problem.loss(prefixes(values)))
+        for order, values in enumerate((problem.importance(), at_random)):
+            by_prefix[order] += neighbours(problem.loss(prefixes(values)))
             held = allocate(values, reputation(rng.uniform(0.5, 1, CLIENTS).tolist(), BETA))
-            by_client[way] += counted(reversed_pairs(problem.loss(held), *pairs(held)))
-    return Bent(ratio, by_prefix[0], by_prefix[1], by_client[0], by_client[1], uncoupled)
+            by_client[order] += count_reversed(reversed_pairs(problem.loss(held), *pairs(held)))
+    return QuadraticPairs(ratio, by_prefix[0], by_prefix[1], by_client[0], by_client[1], uncoupled)
 
 
 def neighbours(losses: Tensor) -> Count:
-    """Losses of prefixes, one neuron more each time: how often the loss rises."""
+    """Pairs of neighbouring prefixes, given the losses of prefixes of growing length: in how many the loss rises."""
     longer = torch.arange(1, len(losses))
-    return counted(reversed_pairs(losses, longer, longer - 1))
+    return count_reversed(reversed_pairs(losses, longer, longer - 1))
 
 
 def random_hessian(
     rng: np.random.Generator, size: int, mu: float, smooth: float, *, coupled: bool = True
 ) -> np.ndarray:
-    """Symmetric [size, size] with eigenvalues mu, L and others between them, evenly on a log scale; rotated at random
-    or, where parameters are not to be coupled, diagonal."""
+    """A symmetric matrix [size, size] with eigenvalues mu, L and others between them, uniform on a log scale: rotated
+    at random, or diagonal if parameters are not to be coupled."""
     values = np.exp(rng.uniform(np.log(mu), np.log(smooth), size))
     values[:2] = mu, smooth
     if not coupled:
@@ -221,7 +225,8 @@ def random_hessian(
 
 @dataclass(frozen=True)
 class Ridge:
-    """Logistic regression with a ridge on the digits, at its minimum; an input with its weights is a neuron."""
+    """Logistic regression with an L2 penalty (ridge) on the digits, at its minimum; an input with its weights plays the
+    part of a neuron."""
 
     ridge: float
     ratio: float  # L / mu
@@ -240,7 +245,7 @@ def ridge_regression(x: Tensor, y: Tensor, ridge: float, orders: int, seed: int)
         loss = torch.nn.functional.cross_entropy(x @ weights.view(features, classes), y)
         return loss + ridge * weights.square().sum() / 2
 
-    def both(flat: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
         point = torch.from_numpy(flat).requires_grad_()
         loss = value(point)
         loss.backward()
@@ -248,24 +253,24 @@ def ridge_regression(x: Tensor, y: Tensor, ridge: float, orders: int, seed: int)
         return float(loss.detach()), point.grad.numpy()
 
     settings = {"maxiter": 5000, "maxfun": 10000, "ftol": 0, "gtol": 1e-9, "maxcor": 50}
-    flat = minimize(both, np.zeros(features * classes), jac=True, method="L-BFGS-B", options=settings).x
+    flat = minimize(value_and_gradient, np.zeros(features * classes), jac=True, method="L-BFGS-B", options=settings).x
     weights = torch.from_numpy(flat).view(features, classes)
 
     def losses(held: Tensor) -> Tensor:
         return torch.stack([value(torch.where(row.unsqueeze(1), weights, 0).flatten()) for row in held])
 
-    def cut(held: Tensor) -> Tensor:  # the bias is everybody's, like a network's
+    def with_bias(held: Tensor) -> Tensor:  # every client holds the bias, as in a network
         return torch.cat([held, held.new_ones(len(held), 1)], 1)
 
     inputs = features - 1
-    importance = losses(cut(~torch.eye(inputs, dtype=torch.bool))) - value(weights.flatten())
+    importance = losses(with_bias(~torch.eye(inputs, dtype=torch.bool))) - value(weights.flatten())
     rng = stream(seed, "theorem 1", "ridge", f"{ridge:g}")
-    shuffled = [torch.from_numpy(rng.permutation(inputs)) for _ in range(orders)]
+    random_orders = [torch.from_numpy(rng.permutation(inputs)) for _ in range(orders)]
     smooth = ridge + float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1]) / 2
     return Ridge(
         ridge,
         smooth / ridge,
-        float(np.linalg.norm(both(flat)[1])),
-        neighbours(losses(cut(prefixes(importance)))),
-        sum((neighbours(losses(cut(prefixes(order)))) for order in shuffled), Count()),
+        float(np.linalg.norm(value_and_gradient(flat)[1])),
+        neighbours(losses(with_bias(prefixes(importance)))),
+        sum((neighbours(losses(with_bias(prefixes(order)))) for order in random_orders), Count()),
     )

@@ -1,4 +1,4 @@
-"""Theorem 2 (convergence), tried on quadratics whose optimum, constants and limit points are known.
+"""Theorem 2 (convergence), tested on quadratics whose optimum, constants and limit points are known.
 
 The theorem: under L-smoothness, mu-strong convexity, gradient noise of variance sigma_i^2 and gradients bounded by G
 (Assumptions 1 to 4), neurons allotted equally often (Assumption 5), and eta_t = 2 / (mu (gamma + t)) with
@@ -8,7 +8,7 @@ gamma = max(8 L/mu, E) - 1,
     B = sum_i w_i^2 sigma_i^2 + 6 L Gamma + 8 (E - 1)^2 G^2,    Gamma = F* - sum_i w_i F_i*.
 
 T counts SGD steps from t = 1. The paper writes 1/p_i for the weights w_i; the proof needs them to add up to 1, as in
-FedAvg's analysis that it follows, so they are 1/N here, which is Eq. 9 where everybody holds everything.
+FedAvg's analysis that it follows, so they are 1/N here, which is Eq. 9 where every client holds the whole model.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,10 +28,10 @@ from fedsac.rng import stream
 CLIENTS = 10
 DIMENSION = 10
 MU, SMOOTH = 1.0, 4.0
-NOISE = 0.5  # deviation of each entry of a stochastic gradient: sigma_i^2 = DIMENSION NOISE^2
-SPREAD = 0.5  # deviation of the clients' optima around their common centre, where they differ
+NOISE = 0.5  # standard deviation of each entry of a stochastic gradient: sigma_i^2 = DIMENSION NOISE^2
+SPREAD = 0.5  # standard deviation of the clients' optima around their common centre, where they differ
 BETA = 5.0
-RUNS = 16  # of the same problem with other noise: expectations are means over them
+RUNS = 16  # of the same problem with other noise; expectations are estimated by means over them
 
 EVERYTHING, NESTED, ALLOTTED, TURNING = "everything", "nested", "allotted", "turning"
 HOLDINGS = {
@@ -55,41 +55,41 @@ class Problem:
 
     @cached_property
     def best(self) -> Tensor:
-        """theta*, where F is least."""
+        """theta*, the minimum of F."""
         return torch.linalg.solve(
             self.hessian, torch.einsum("nij,nj->i", self.hessians, self.optima) / len(self.optima)
         )
 
     def gap(self, models: Tensor) -> Tensor:
         """F - F* of models [..., d]."""
-        away = models - self.best
-        return ((away @ self.hessian) * away).sum(-1) / 2
+        difference = models - self.best
+        return ((difference @ self.hessian) * difference).sum(-1) / 2
 
     @property
     def least(self) -> float:
         """F*. Every F_i* is 0, so this is Gamma, too."""
-        away = self.best - self.optima
-        return float(torch.einsum("ni,nij,nj->", away, self.hessians, away) / (2 * len(away)))
+        difference = self.best - self.optima
+        return float(torch.einsum("ni,nij,nj->", difference, self.hessians, difference) / (2 * len(difference)))
 
     def weighted_gap(self, samples: Sequence[int]) -> float:
-        """What theta*, which knows no client sizes, loses against the optimum of sum_i (n_i / n) F_i (Eq. 1)."""
+        """How far theta*, the optimum of the unweighted mean, is above the optimum of sum_i (n_i / n) F_i (Eq. 1)."""
         weighted = self.hessians * (torch.tensor(samples, dtype=torch.float64) / sum(samples)).view(-1, 1, 1)
         total = weighted.sum(0)
-        away = self.best - torch.linalg.solve(total, torch.einsum("nij,nj->i", weighted, self.optima))
-        return float(away @ total @ away) / 2
+        difference = self.best - torch.linalg.solve(total, torch.einsum("nij,nj->i", weighted, self.optima))
+        return float(difference @ total @ difference) / 2
 
     def importance(self, models: Tensor) -> Tensor:
         """Rise of F when each parameter of models [..., d] is set to 0 (Eq. 3)."""
         return models * ((self.best - models) @ self.hessian) + self.hessian.diagonal() * models.square() / 2
 
     def limit(self, held: Tensor) -> Tensor:
-        """Where decreasing steps lead when the submodels `held` [rounds, N, d] are given out in turn, over and over:
-        the point at which the holders' gradients, each at the client's own submodel, average to 0."""
+        """The limit of local SGD with decreasing steps when the submodels `held` [rounds, N, d] are assigned in turn,
+        over and over: the point at which the holders' gradients, each at its own submodel, average to 0."""
         mask = held.to(self.optima.dtype)
         share = 1 / mask.sum(1)
-        pull = torch.einsum("rj,rnj,njk,rnk->jk", share, mask, self.hessians, mask)
-        aim = torch.einsum("rj,rnj,njk,nk->j", share, mask, self.hessians, self.optima)
-        return torch.linalg.solve(pull, aim)
+        matrix = torch.einsum("rj,rnj,njk,rnk->jk", share, mask, self.hessians, mask)
+        target = torch.einsum("rj,rnj,njk,nk->j", share, mask, self.hessians, self.optima)
+        return torch.linalg.solve(matrix, target)
 
 
 def problem(seed: int, *, coupled: bool, differ: bool) -> Problem:
@@ -102,25 +102,25 @@ def problem(seed: int, *, coupled: bool, differ: bool) -> Problem:
 
 
 def reputations() -> Tensor:
-    """Of ten clients whose contributions lie evenly from .6 to .95."""
+    """The reputations of ten clients with contributions evenly spaced from .6 to .95."""
     return reputation(np.linspace(0.6, 0.95, CLIENTS).tolist(), BETA)
 
 
 def submodels(task: Problem, holding: str) -> Tensor:
-    """What the clients hold, [rounds, N, d], in rounds that are repeated over and over."""
+    """Which parameters the clients hold, [rounds, N, d], in a cycle of rounds that is repeated."""
     if holding == EVERYTHING:
         return torch.ones(1, CLIENTS, DIMENSION, dtype=torch.bool)
     nested = allocate(task.importance(task.best), reputations())
     if holding == TURNING:
-        # The order turns by one place each round, so that in DIMENSION rounds every parameter has every rank once.
+        # The order is rotated by one each round, so that in DIMENSION rounds every parameter has every rank once.
         return torch.stack([nested.roll(shift, 1) for shift in range(DIMENSION)])
     return nested.unsqueeze(0)
 
 
 @dataclass(frozen=True)
-class Path:
-    """F - F* (mean over runs) after so many steps, at synchronisations; `gradient` is the largest mean square of a
-    stochastic gradient on the way: the G^2 of Assumption 4."""
+class Trajectory:
+    """F - F* (mean over runs) after these numbers of steps, at synchronisations; `gradient` is the largest mean square
+    norm of a stochastic gradient that occurred: the G^2 of Assumption 4."""
 
     steps: tuple[int, ...]
     gaps: tuple[float, ...]
@@ -128,7 +128,7 @@ class Path:
 
     @property
     def slope(self) -> float:
-        """Of log(F - F*) against log T, over the last factor of 10 in T."""
+        """The slope of log(F - F*) against log T, over the last factor of 10 in T."""
         steps, gaps = np.array(self.steps, dtype=float), np.array(self.gaps)
         late = steps >= steps[-1] / 10
         return float(np.polyfit(np.log(steps[late]), np.log(gaps[late]), 1)[0])
@@ -139,18 +139,18 @@ class Path:
         return sum(late) / len(late)
 
 
-def decreasing(local_steps: int) -> Callable[[int], float]:
-    """eta_t = 2 / (mu (gamma + t)), the theorem's."""
-    gamma = offset(local_steps)
+def decreasing_rate(local_steps: int) -> Callable[[int], float]:
+    """The theorem's learning rate, eta_t = 2 / (mu (gamma + t))."""
+    gamma = rate_offset(local_steps)
     return lambda t: 2 / (MU * (gamma + t))
 
 
-def offset(local_steps: int) -> float:
+def rate_offset(local_steps: int) -> float:
     """gamma = max(8 L/mu, E) - 1."""
     return max(8 * SMOOTH / MU, local_steps) - 1
 
 
-def federate(
+def local_sgd(
     task: Problem,
     holding: str,
     rate: Callable[[int], float],
@@ -159,19 +159,19 @@ def federate(
     local_steps: int,
     seed: int,
     noise: float = NOISE,
-    marks: Sequence[int] | None = None,
-) -> Path:
-    """Local SGD from theta = 0 with Eq. 9's aggregation, RUNS times at once; F - F* at about 60 evenly spaced (on a log
-    scale) synchronisations, or at the rounds in `marks`."""
+    at_rounds: Sequence[int] | None = None,
+) -> Trajectory:
+    """Local SGD from theta = 0 with Eq. 9's aggregation, RUNS times at once; F - F* is recorded after about 60 rounds,
+    evenly spaced on a log scale, or after the rounds in `at_rounds`."""
     rng = stream(seed, "theorem 2", "noise")
     rounds = steps // local_steps
-    marked = set(np.geomspace(1, rounds, 60).round().astype(int).tolist() if marks is None else marks)
+    recorded = set(np.geomspace(1, rounds, 60).round().astype(int).tolist() if at_rounds is None else at_rounds)
     cycle = submodels(task, holding).unsqueeze(2).expand(-1, -1, RUNS, -1)
     shared = torch.zeros(RUNS, DIMENSION, dtype=torch.float64)
     optima = task.optima.unsqueeze(1)
     squares, at, gaps, t = 0.0, [], [], 0
     for round in range(1, rounds + 1):
-        held = _allotted(task, shared) if holding == ALLOTTED else cycle[round % len(cycle)]
+        held = _fedsac_allocation(task, shared) if holding == ALLOTTED else cycle[round % len(cycle)]
         local = torch.where(held, shared, 0)
         drawn = torch.from_numpy(rng.standard_normal((local_steps, *local.shape))).mul_(noise)
         for disturbance in drawn:
@@ -179,41 +179,40 @@ def federate(
             gradient = torch.where(held, torch.bmm(local - optima, task.hessians) + disturbance, 0)
             squares = max(squares, float(gradient.square().sum(2).mean(1).max()))
             local = local - rate(t) * gradient
-        # Runs side by side as if they were further parameters: Eq. 9 treats each parameter for itself.
+        # Runs are appended as if they were further parameters: Eq. 9 treats each parameter separately.
         shared = aggregate(local.flatten(1), held.flatten(1), shared.flatten()).view_as(shared)
-        if round in marked:
+        if round in recorded:
             at.append(t + 1)  # the start is theta_1
             gaps.append(float(task.gap(shared).mean()))
-    return Path(tuple(at), tuple(gaps), squares)
+    return Trajectory(tuple(at), tuple(gaps), squares)
 
 
-def _allotted(task: Problem, models: Tensor) -> Tensor:
-    """What FedSAC would give out now, for each run: [N, runs, d]."""
-    given = reputations()
-    return torch.stack([allocate(values, given) for values in task.importance(models)], 1)
+def _fedsac_allocation(task: Problem, models: Tensor) -> Tensor:
+    """The parameters that FedSAC assigns to each client now, for each run: [N, runs, d]."""
+    earned = reputations()
+    return torch.stack([allocate(values, earned) for values in task.importance(models)], 1)
 
 
 def bound(task: Problem, steps: Sequence[int], local_steps: int, gradient: float) -> tuple[float, ...]:
-    """The theorem's bound on F(theta_T) - F* for each T in `steps`, from theta_1 = 0, where everybody holds all."""
+    """The theorem's bound on F(theta_T) - F* for each T in `steps`, from theta_1 = 0, where clients hold everything."""
     variance = DIMENSION * NOISE**2 / CLIENTS
     b = variance + 6 * SMOOTH * task.least + 8 * (local_steps - 1) ** 2 * gradient
-    gamma, away = offset(local_steps), float(task.best.square().sum())
-    return tuple(SMOOTH / (gamma + t) * (2 * b / MU**2 + (gamma + 1) / 2 * away) for t in steps)
+    gamma, difference = rate_offset(local_steps), float(task.best.square().sum())
+    return tuple(SMOOTH / (gamma + t) * (2 * b / MU**2 + (gamma + 1) / 2 * difference) for t in steps)
 
 
 def constant_rate(task: Problem, rate: float, local_steps: int) -> tuple[float, float]:
-    """Where a constant learning rate ends when everybody holds everything, exactly: E F - F*, and the part of it that
-    stays without noise, because clients drift to their own optima between synchronisations.
+    """The limit of E F - F* with a constant learning rate when everybody holds everything, exactly; and the part of it
+    that remains without noise, because clients drift to their own optima between synchronisations.
 
     One round is theta <- P theta + q + noise of covariance Q: the mean ends at (1 - P)^-1 q, the covariance solves
     S = P S P' + Q.
     """
-    one = torch.eye(DIMENSION, dtype=torch.float64)
-    steps = [torch.linalg.matrix_power(one - rate * task.hessians, k) for k in range(local_steps + 1)]
-    each = steps[-1]
-    through = each.mean(0)
-    aim = torch.einsum("nij,nj->i", one - each, task.optima) / CLIENTS
-    drift = float(task.gap(torch.linalg.solve(one - through, aim)))
-    noise = (rate * NOISE / CLIENTS) ** 2 * torch.stack([step @ step for step in steps[:-1]]).sum((0, 1))
-    spread = solve_discrete_lyapunov(through.numpy(), noise.numpy())
-    return drift + float(np.trace(task.hessian.numpy() @ spread)) / 2, drift
+    identity = torch.eye(DIMENSION, dtype=torch.float64)
+    powers = [torch.linalg.matrix_power(identity - rate * task.hessians, k) for k in range(local_steps + 1)]
+    p = powers[-1].mean(0)
+    q = torch.einsum("nij,nj->i", identity - powers[-1], task.optima) / CLIENTS
+    drift = float(task.gap(torch.linalg.solve(identity - p, q)))
+    noise = (rate * NOISE / CLIENTS) ** 2 * torch.stack([power @ power for power in powers[:-1]]).sum((0, 1))
+    covariance = solve_discrete_lyapunov(p.numpy(), noise.numpy())
+    return drift + float(np.trace(task.hessian.numpy() @ covariance)) / 2, drift

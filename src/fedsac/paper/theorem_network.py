@@ -1,4 +1,4 @@
-"""What the theorems assume and conclude, measured on a network that FedSAC has trained on the digits."""
+"""Assumptions and conclusions of the theorems, measured on a network that FedSAC has trained on the digits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fedsac.config import Config
 from fedsac.core.units import Layout
 from fedsac.models.network import Network
 from fedsac.paper.curvature import Curvature, curvature
-from fedsac.paper.theorem1 import Count, nearness, pairs, prefixes
+from fedsac.paper.theorem1 import Count, gradient_bound, pairs, prefixes
 from fedsac.rng import stream
 from fedsac.runs.local import LocalEngine
 from fedsac.runs.loop import play
@@ -23,13 +23,13 @@ from fedsac.runs.setup import Prepared, prepare
 from fedsac.runs.start import nobody_absent
 from fedsac.runs.watcher import RunInfo, Watcher
 
-APART = (1, 5, 20)  # neurons
+DISTANCES_NEURONS = (1, 5, 20)  # by which the lengths of two prefixes differ
 
 
 @dataclass(frozen=True)
-class Ordered:
-    """Pairs of nested submodels on one set of samples: where the larger one has the higher loss, or is less
-    accurate; `worst` is the largest such rise of the loss."""
+class PairCounts:
+    """Pairs of nested submodels on one set of samples: in how many the larger one has the higher loss, in how many the
+    lower accuracy; `worst` is the largest such rise of the loss."""
 
     loss: Count
     accuracy: Count
@@ -38,23 +38,23 @@ class Ordered:
 
 @dataclass(frozen=True)
 class OnSamples:
-    """Theorem 1's conclusion on one set of samples; where F's curvature was measured, its assumptions, too.
+    """Theorem 1's conclusion on one set of samples and, where F's curvature was measured, its assumptions.
 
-    `near` counts the pairs of neighbouring prefixes whose bound on the gradient (Eq. 16) is exceeded, with the largest
-    eigenvalue of the Hessian for L: no smaller L could do.
+    `near` counts the pairs of neighbouring prefixes for which the gradient exceeds the bound of Eq. 16, with the
+    largest eigenvalue of the Hessian for L, the smallest L that is possible.
     """
 
     name: str
     samples: int
-    prefixes: Ordered
-    prefixes_at_random: Ordered
-    clients: Ordered
+    prefixes: PairCounts
+    prefixes_at_random: PairCounts
+    clients: PairCounts
     curvature: Curvature | None
     near: Count | None
 
 
 @dataclass(frozen=True)
-class Apart:
+class PrefixPairs:
     """Pairs of prefixes whose lengths differ by `neurons`, on the clients' data: all of them, and those that are no
     shorter than the smallest client's submodel."""
 
@@ -73,21 +73,21 @@ class NetworkStudy:
     parameters: int
     delta: Count
     on: tuple[OnSamples, ...]
-    apart: tuple[Apart, ...]
+    apart: tuple[PrefixPairs, ...]
     shortest: int  # neurons of the smallest client's submodel
     peak_length: int  # of the prefix with the highest loss on the clients' data
     peak_loss: float
     first_loss: float  # of the shortest prefix
     last_loss: float  # of the whole model
-    every_round: Ordered  # pairs of clients after each round, on the clients' data
+    every_round: PairCounts  # pairs of clients after each round, on the clients' data
     held_least: float  # shares of all (client, round) in which a neuron was held: least, median, most
     held_median: float
     held_most: float
     size_shares: tuple[float, ...]  # p_i: mean share of the parameters that client i held
 
 
-class _Holders(Watcher):
-    """Keeps, round by round, the global model and who holds what of it."""
+class _AssignmentRecorder(Watcher):
+    """Records, round by round, the global model [parameters] and the neurons of each client [clients, neurons]."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
@@ -102,58 +102,58 @@ class _Holders(Watcher):
             self._note(f"network on digits: round {record['round']} of {rounds}")
 
 
-def trained(
+def train_network(
     rounds: int, hidden: tuple[int, ...], seed: int, note: Callable[[str], None]
 ) -> tuple[Running, list[tuple[Tensor, Tensor]]]:
-    """FedSAC on the digits, as `fedsac.run` does it, in float64; and after each round the global model [parameters]
-    and what everybody held of it [clients, neurons]."""
+    """Train FedSAC on the digits, as `fedsac.run` does, in float64; returns the run and, for each round, the global
+    model [parameters] and the neurons that each client holds [clients, neurons]."""
     config = Config(rounds=rounds, eval_every=rounds, hidden=hidden, dtype="float64", threads=1, seed=seed)
-    running, watcher = Running(prepare([config])[0]), _Holders(note)
+    running, watcher = Running(prepare([config])[0]), _AssignmentRecorder(note)
     watcher.running = running
     play([running], LocalEngine(watcher, nobody_absent), watcher)
     return running, watcher.states
 
 
 def clients_samples(prepared: Prepared) -> Samples:
-    """The data of all clients together, on which the mean loss is F = sum_i (n_i / n) F_i (Eq. 1)."""
+    """The data of all clients, on which the mean loss is F = sum_i (n_i / n) F_i (Eq. 1)."""
     pool, rows = prepared.clients.pool, torch.from_numpy(np.concatenate(prepared.clients.rows))
     return Samples(pool.x[rows], pool.y[rows], pool.scale, pool.shift)
 
 
 def inputs(samples: Samples) -> Tensor:
-    """Samples as the network sees them, [n, features]."""
+    """The normalised inputs of samples, [n, features]."""
     return samples.x.to(samples.scale.dtype) * samples.scale + samples.shift
 
 
 def study_network(
     rounds: int, hidden: tuple[int, ...], steps: int, seed: int, note: Callable[[str], None]
 ) -> NetworkStudy:
-    """Train, then measure: F on the clients' data, which the theorem speaks of, on V and on the test set."""
-    running, states = trained(rounds, hidden, seed, note)
+    """Train the network, then measure F on the clients' data, which is the theorem's F, on V and on the test set."""
+    running, states = train_network(rounds, hidden, seed, note)
     prepared, layout = running.prepared, running.prepared.layout
     model, neurons = states[-1]
     by_importance, shortest = prefixes(running.state["importance"]), int(neurons.sum(1).min())
     training = clients_samples(prepared)
-    found, curves = [], []
+    on, curves = [], []
     for name, samples in (("clients' data", training), ("V", prepared.validation), ("test set", prepared.test)):
         note(f"network on digits: nested submodels, {name}")
-        bent = None if name == "test set" else _bent(layout, model, samples, steps, seed)
+        measured = None if name == "test set" else _curvature(layout, model, samples, steps, seed)
         curve = evaluation.evaluate(layout, model.unsqueeze(0), by_importance, samples)
         curves.append(curve[1])
-        found.append(
+        on.append(
             OnSamples(
                 name,
                 len(samples.y),
-                prefixes=_ordered(*curve, *neighbours(curve[1])),
-                prefixes_at_random=_shuffled(layout, model, samples, seed),
+                prefixes=_count_pairs(*curve, *neighbours(curve[1])),
+                prefixes_at_random=_random_order(layout, model, samples, seed),
                 clients=_clients(layout, model, neurons, samples),
-                curvature=bent,
-                near=None if bent is None else _near(layout, model, by_importance, bent),
+                curvature=measured,
+                near=None if measured is None else _beyond_bound(layout, model, by_importance, measured),
             )
         )
     losses = curves[0]
-    everybody = torch.stack([held for _, held in states])
-    shares = everybody.double().mean((0, 1))
+    all_held = torch.stack([held for _, held in states])  # [rounds, clients, neurons]
+    shares = all_held.double().mean((0, 1))
     sizes = [[submodel.parameters for submodel in layout.submodels(held)] for _, held in states]
     return NetworkStudy(
         rounds=rounds,
@@ -161,14 +161,16 @@ def study_network(
         neurons=layout.neurons,
         parameters=layout.parameters,
         delta=_deltas(layout, model, by_importance),
-        on=tuple(found),
-        apart=tuple(Apart(gap, rises(losses, gap), rises(losses[shortest - 1 :], gap)) for gap in APART),
+        on=tuple(on),
+        apart=tuple(
+            PrefixPairs(gap, rises(losses, gap), rises(losses[shortest - 1 :], gap)) for gap in DISTANCES_NEURONS
+        ),
         shortest=shortest,
         peak_length=int(losses.argmax()) + 1,
         peak_loss=float(losses.max()),
         first_loss=float(losses[0]),
         last_loss=float(losses[-1]),
-        every_round=_together([_clients(layout, *state, training) for state in states]),
+        every_round=_summed([_clients(layout, *state, training) for state in states]),
         held_least=float(shares.min()),
         held_median=float(shares.median()),
         held_most=float(shares.max()),
@@ -177,44 +179,45 @@ def study_network(
 
 
 def neighbours(curve: Tensor) -> tuple[Tensor, Tensor]:
-    """Every prefix but the first, and the one before it."""
+    """Pairs of neighbouring prefixes: indices of the longer and of the shorter one."""
     longer = torch.arange(1, len(curve))
     return longer, longer - 1
 
 
-def _ordered(accuracy: Tensor, loss: Tensor, larger: Tensor, smaller: Tensor) -> Ordered:
+def _count_pairs(accuracy: Tensor, loss: Tensor, larger: Tensor, smaller: Tensor) -> PairCounts:
     rise = loss[larger] - loss[smaller]
-    return Ordered(
+    return PairCounts(
         loss=Count(len(rise), int((rise > 0).sum())),
         accuracy=Count(len(rise), int((accuracy[larger] < accuracy[smaller]).sum())),
         worst=max([0.0, *rise.tolist()]),
     )
 
 
-def _shuffled(layout: Layout, model: Tensor, samples: Samples, seed: int) -> Ordered:
-    """Neighbouring prefixes where the neurons stand in a random order."""
+def _random_order(layout: Layout, model: Tensor, samples: Samples, seed: int) -> PairCounts:
+    """Pairs of neighbouring prefixes with the neurons in a random order."""
     order = torch.from_numpy(stream(seed, "theorem 1", "network").permutation(layout.neurons))
     accuracy, loss = evaluation.evaluate(layout, model.unsqueeze(0), prefixes(order), samples)
-    return _ordered(accuracy, loss, *neighbours(loss))
+    return _count_pairs(accuracy, loss, *neighbours(loss))
 
 
-def _clients(layout: Layout, model: Tensor, neurons: Tensor, samples: Samples) -> Ordered:
+def _clients(layout: Layout, model: Tensor, neurons: Tensor, samples: Samples) -> PairCounts:
     """All pairs of clients whose submodels differ."""
-    return _ordered(*evaluation.evaluate(layout, model.unsqueeze(0), neurons, samples), *pairs(neurons))
+    return _count_pairs(*evaluation.evaluate(layout, model.unsqueeze(0), neurons, samples), *pairs(neurons))
 
 
 def rises(losses: Tensor, apart: int) -> Count:
-    """Losses of prefixes, by length: how often one that is `apart` neurons longer has the higher loss."""
+    """Pairs of prefixes whose lengths differ by `apart` neurons, given the losses by length: in how many the longer one
+    has the higher loss."""
     rise = losses[apart:] > losses[:-apart]
     return Count(len(rise), int(rise.sum()))
 
 
-def _together(parts: list[Ordered]) -> Ordered:
+def _summed(parts: list[PairCounts]) -> PairCounts:
     loss, accuracy = (sum(counts, Count()) for counts in ([p.loss for p in parts], [p.accuracy for p in parts]))
-    return Ordered(loss, accuracy, max(part.worst for part in parts))
+    return PairCounts(loss, accuracy, max(part.worst for part in parts))
 
 
-def _bent(layout: Layout, model: Tensor, samples: Samples, steps: int, seed: int) -> Curvature:
+def _curvature(layout: Layout, model: Tensor, samples: Samples, steps: int, seed: int) -> Curvature:
     x = inputs(samples)
 
     def loss(params: Tensor) -> Tensor:
@@ -223,13 +226,14 @@ def _bent(layout: Layout, model: Tensor, samples: Samples, steps: int, seed: int
     return curvature(loss, model, steps, seed)
 
 
-def _near(layout: Layout, model: Tensor, held: Tensor, bent: Curvature) -> Count:
+def _beyond_bound(layout: Layout, model: Tensor, held: Tensor, measured: Curvature) -> Count:
     parameters = layout.held(held)
-    bound = nearness(model, bent.largest, parameters[1:], parameters[:-1])
-    return Count(len(bound), int((bent.gradient_norm > bound).sum()))
+    bound = gradient_bound(model, measured.largest, parameters[1:], parameters[:-1])
+    return Count(len(bound), int((measured.gradient_norm > bound).sum()))
 
 
 def _deltas(layout: Layout, model: Tensor, held: Tensor) -> Count:
-    """Neighbouring prefixes in which the larger one is further from the global model: none, by construction."""
+    """Pairs of neighbouring prefixes: in how many the larger one is further from the global model (none, by
+    construction)."""
     delta = torch.where(layout.held(held), 0, model.square()).sum(1).sqrt()
     return Count(len(delta) - 1, int((delta[1:] > delta[:-1]).sum()))

@@ -1,6 +1,6 @@
-"""The paper's two theorems, tried: what they assume, what they conclude, and where each does not hold.
+"""The paper's two theorems, tested numerically: what they assume, what they conclude, and where each does not hold.
 
-`study` does all of it on the CPU; `Theorems` holds every number that its texts show.
+`study` measures everything, on the CPU; `Theorems` holds every number that the pages on the theorems show.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from typing import Any
 
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.paper import theorem1, theorem2
-from fedsac.paper.theorem1 import Bent, Counterexample, Near, Ridge
-from fedsac.paper.theorem2 import Path, Problem
+from fedsac.paper.theorem1 import Counterexample, GradientBin, QuadraticPairs, Ridge
+from fedsac.paper.theorem2 import Problem, Trajectory
 from fedsac.paper.theorem_network import NetworkStudy, clients_samples, inputs, study_network
 from fedsac.runs.setup import prepare
 
@@ -21,7 +21,8 @@ LOCAL_STEPS = 5  # E
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried: everything, or enough to see it."""
+    """How much is measured: `trials` random problems, `orders` of neurons at random, `rounds` of FedSAC on a network of
+    `hidden` neurons, `lanczos` steps, and SGD `steps` with decreasing and with constant rate."""
 
     trials: int
     orders: int
@@ -38,8 +39,8 @@ QUICK = Effort(trials=60, orders=3, rounds=10, hidden=(200, 200), lanczos=20, st
 
 @dataclass(frozen=True)
 class Ending:
-    """Theorem 2's decreasing steps on one problem: F - F* after the last one, the slope of log(F - F*) against log T,
-    and where the limit point is known, F - F* there."""
+    """Theorem 2's decreasing steps on one problem: F - F* after the last step, the slope of log(F - F*) against log T,
+    and F - F* at the limit point, if that is known."""
 
     holding: str
     coupled: bool
@@ -51,8 +52,8 @@ class Ending:
 
 @dataclass(frozen=True)
 class Bounded:
-    """Everybody holds everything: F - F* after the last step against the bound, and the largest share of the bound
-    that F - F* had on the way."""
+    """Every client holds everything: F - F* after the last step, the theorem's bound there, and the largest ratio of
+    F - F* to the bound after any step."""
 
     local_steps: int
     slope: float
@@ -64,8 +65,8 @@ class Bounded:
 
 @dataclass(frozen=True)
 class Floor:
-    """A constant learning rate: F - F* in the second half of the steps, what it is exactly, and the part of it that is
-    not noise."""
+    """A constant learning rate: F - F* in the second half of the steps, its exact limit, and the part of that limit
+    that is not noise."""
 
     rate: float
     local_steps: int
@@ -76,7 +77,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Convergence:
-    """Theorem 2."""
+    """The results on Theorem 2."""
 
     steps: int
     local_steps: int
@@ -90,13 +91,13 @@ class Convergence:
 
 @dataclass(frozen=True)
 class Theorems:
-    """Everything that was measured. `as_dict` is for JSON, `text` for a terminal, `markdown` for a page."""
+    """Everything that was measured; `theorems_page` turns it into text."""
 
     quick: bool
     seed: int
     trials: int
-    isotropic: tuple[Near, ...]
-    quadratics: tuple[Bent, ...]
+    isotropic: tuple[GradientBin, ...]
+    quadratics: tuple[QuadraticPairs, ...]
     ridge: tuple[Ridge, ...]
     counterexample: Counterexample
     network: NetworkStudy
@@ -111,7 +112,7 @@ class Theorems:
 
 
 def study(quick: bool = False, seed: int = 0, note: Note = lambda text: None) -> Theorems:
-    """Try both theorems: about 90 seconds on one core, `quick` about 20. The same numbers for the same seed."""
+    """Test both theorems: about 90 seconds on one core, `quick` about 20. The same seed gives the same numbers."""
     effort = QUICK if quick else FULL
     note("theorem 1: quadratics")
     isotropic = theorem1.isotropic(effort.trials, seed)
@@ -143,7 +144,7 @@ def converge(effort: Effort, seed: int, samples: tuple[int, ...], note: Note) ->
         note(f"theorem 2: {theorem2.HOLDINGS[holding]}; {kind}")
         task = theorem2.problem(seed, coupled=coupled, differ=differ)
         path = _decreasing(task, holding, effort.steps, LOCAL_STEPS, seed)
-        # FedSAC's own submodels follow the model as it moves: no fixed cycle of them has a limit to work out.
+        # FedSAC allocates by the current model, so there is no fixed cycle of submodels with a limit to compute.
         known = holding != theorem2.ALLOTTED
         limit = float(task.gap(task.limit(theorem2.submodels(task, holding)))) if known else None
         endings.append(Ending(holding, coupled, differ, path.gaps[-1], path.slope, limit))
@@ -164,9 +165,9 @@ def converge(effort: Effort, seed: int, samples: tuple[int, ...], note: Note) ->
     )
 
 
-def _decreasing(task: Problem, holding: str, steps: int, local_steps: int, seed: int) -> Path:
-    rate = theorem2.decreasing(local_steps)
-    return theorem2.federate(task, holding, rate, steps=steps, local_steps=local_steps, seed=seed)
+def _decreasing(task: Problem, holding: str, steps: int, local_steps: int, seed: int) -> Trajectory:
+    rate = theorem2.decreasing_rate(local_steps)
+    return theorem2.local_sgd(task, holding, rate, steps=steps, local_steps=local_steps, seed=seed)
 
 
 def _bounded(task: Problem, steps: int, local_steps: int, seed: int) -> Bounded:
@@ -177,13 +178,13 @@ def _bounded(task: Problem, steps: int, local_steps: int, seed: int) -> Bounded:
 
 
 def _floor(task: Problem, rate: float, local_steps: int, steps: int, seed: int) -> Floor:
-    path = theorem2.federate(
+    path = theorem2.local_sgd(
         task,
         theorem2.EVERYTHING,
         lambda t: rate,
         steps=steps,
         local_steps=local_steps,
         seed=seed,
-        marks=range(1, steps + 1),
+        at_rounds=range(1, steps + 1),
     )
     return Floor(rate, local_steps, path.settled(), *theorem2.constant_rate(task, rate, local_steps))

@@ -1,70 +1,70 @@
-"""`Theorems` in words: a page in markdown, and a short account for a terminal. Every number comes from the study."""
+"""The study of the theorems as text: a page in Markdown, and a short version for a terminal."""
 
 from textwrap import fill
 
 from fedsac.paper.theorem1_page import fairness
 from fedsac.paper.theorem2 import ALLOTTED, HOLDINGS
 from fedsac.paper.theorem2_page import KINDS, convergence
-from fedsac.paper.theorem_words import of, percent, prose, table
+from fedsac.paper.theorem_formatting import count_text, paragraph, percent, table
 from fedsac.paper.theorems import Theorems
 
 
-def markdown(found: Theorems) -> str:
+def markdown(study: Theorems) -> str:
     """The whole account, to stand on a page of its own."""
-    quick = " This was a quick run: fewer trials, rounds and steps." if found.quick else ""
+    quick = " This was a quick run: fewer trials, rounds and steps." if study.quick else ""
     opening = [
         "# The paper's theorems, tried",
-        prose(
-            f"Made by `fedsac paper theorems` on the CPU, seed {found.seed}.{quick} Every number was measured or "
+        paragraph(
+            f"Made by `fedsac paper theorems` on the CPU, seed {study.seed}.{quick} Every number was measured or "
             "worked out there. Equations are numbered in the order of the paper's source; the bound on the gradient is "
             "Eq. 16. A pair of nested submodels is *reversed* when the larger one has the higher loss."
         ),
         "## In short",
-        table(("statement", "what we found"), verdicts(found)),
+        table(("statement", "what we found"), verdicts(study)),
     ]
-    return "\n\n".join([*opening, *fairness(found), *convergence(found)]) + "\n"
+    return "\n\n".join([*opening, *fairness(study), *convergence(study)]) + "\n"
 
 
-def text(found: Theorems) -> str:
+def text(study: Theorems) -> str:
     """What holds and what does not, in fewer than 100 columns."""
-    lines = [f"The paper's theorems, tried (seed {found.seed}{', quick' if found.quick else ''})"]
-    for what, verdict in verdicts(found):
+    lines = [f"The paper's theorems, tried (seed {study.seed}{', quick' if study.quick else ''})"]
+    for what, verdict in verdicts(study):
         lines += ["", fill(what, 96), fill(verdict, 96, initial_indent="    ", subsequent_indent="    ")]
     lines += ["", "More neurons, more loss? Shares of neighbouring prefixes, at the minimum of F", ""]
     lines += [f"{'F':<34}{'L/mu':>9}{'by importance':>16}{'at random':>13}"]
-    tried = [("random quadratic", q.ratio, q.prefixes_by_importance, q.prefixes_at_random) for q in found.quadratics]
+    tried = [("random quadratic", q.ratio, q.prefixes_by_importance, q.prefixes_at_random) for q in study.quadratics]
     tried += [
         (f"ridge regression, ridge {r.ridge:g}", r.ratio, r.prefixes_by_importance, r.prefixes_at_random)
-        for r in found.ridge
+        for r in study.ridge
     ]
     lines += [f"{name:<34}{ratio:>9.0f}{percent(a):>16}{percent(b):>13}" for name, ratio, a, b in tried]
-    lines += ["", f"F - F* after {found.convergence.steps} steps (U: parameters uncoupled, C: coupled)", ""]
+    lines += ["", f"F - F* after {study.convergence.steps} steps (U: parameters uncoupled, C: coupled)", ""]
     lines += [f"{'who holds what':<16}{'U, optima agree':>16}{'U, differ':>14}{'C, optima agree':>18}{'C, differ':>14}"]
     for holding in HOLDINGS:
-        gaps = [found.ending(holding, coupled=c, differ=d).gap for c, d in KINDS]
+        gaps = [study.ending(holding, coupled=c, differ=d).gap for c, d in KINDS]
         lines.append(f"{holding:<16}{gaps[0]:>16.2g}{gaps[1]:>14.2g}{gaps[2]:>18.2g}{gaps[3]:>14.2g}")
     lines += ["", *(f"{name}: {meaning}" for name, meaning in HOLDINGS.items())]
     return "\n".join(lines) + "\n"
 
 
-def verdicts(found: Theorems) -> list[tuple[str, str]]:
+def verdicts(study: Theorems) -> list[tuple[str, str]]:
     """Each statement of the theorems and what became of it."""
-    return [*_of_fairness(found), *_of_convergence(found)]
+    return [*_of_fairness(study), *_of_convergence(study)]
 
 
-def _of_fairness(found: Theorems) -> list[tuple[str, str]]:
-    inside, n, worst = found.isotropic[0], found.network, found.quadratics[-1]
+def _of_fairness(study: Theorems) -> list[tuple[str, str]]:
+    inside, n, worst = study.isotropic[0], study.network, study.quadratics[-1]
     training, covered = n.on[0], inside.by_importance + inside.at_random
     assert training.curvature is not None
     return [
         (
             "Theorem 1: r_i >= r_j gives nested submodels and delta_i <= delta_j",
-            f"Holds by construction. On the network {of(n.delta)} neighbouring prefixes are otherwise.",
+            f"Holds by construction. On the network {count_text(n.delta)} neighbouring prefixes are otherwise.",
         ),
         (
             "Theorem 1: F(theta_i) <= F(theta_j) under its assumptions",
-            f"Holds: {of(covered)} pairs reversed. But the assumptions leave one shape of F: L = mu, an isotropic "
-            "quadratic.",
+            f"Holds: {count_text(covered)} pairs reversed. But the assumptions leave one shape of F: L = mu, an "
+            "isotropic quadratic.",
         ),
         (
             "The same for L > mu, with F strongly convex and at its exact minimum",
@@ -75,16 +75,16 @@ def _of_fairness(found: Theorems) -> list[tuple[str, str]]:
         (
             f"The same on FedSAC's network (digits, round {n.rounds})",
             f"Not covered: the Hessian has eigenvalues from {training.curvature.smallest:.3g} to "
-            f"{training.curvature.largest:.3g}. The clients' own submodels: {of(training.clients.loss)} pairs "
-            f"reversed in the last round, {of(n.every_round.loss)} over all rounds. Neighbouring prefixes: "
-            f"{of(training.prefixes.loss)} reversed.",
+            f"{training.curvature.largest:.3g}. The clients' own submodels: {count_text(training.clients.loss)} pairs "
+            f"reversed in the last round, {count_text(n.every_round.loss)} over all rounds. Neighbouring prefixes: "
+            f"{count_text(training.prefixes.loss)} reversed.",
         ),
     ]
 
 
-def _of_convergence(found: Theorems) -> list[tuple[str, str]]:
-    bounded, floor = found.convergence.bounded[-1], found.convergence.floors[0]
-    submodel = found.ending(ALLOTTED, coupled=True, differ=True)
+def _of_convergence(study: Theorems) -> list[tuple[str, str]]:
+    bounded, floor = study.convergence.bounded[-1], study.convergence.floors[0]
+    submodel = study.ending(ALLOTTED, coupled=True, differ=True)
     return [
         (
             "Theorem 2: F - F* = O(1/T) where everybody holds everything",

@@ -1,4 +1,4 @@
-"""Claims as people read them: counts, and the cells where a claim fails, on a terminal and in Markdown."""
+"""Claims as text: in how many cells they hold, and where they fail, for a terminal and in Markdown."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def terminal_claims(claims: Sequence[Claim], *, quick: bool, failures: bool = Fa
     grid.add_column(OTHER_BETA, no_wrap=True)
     for claim in claims:
         if claim.tested:
-            grid.add_row(_text(claim), *(_counts(claim, beside) for beside in (False, True)))
+            grid.add_row(_text(claim), *(_counts(claim, other_beta) for other_beta in (False, True)))
     parts: list[RenderableType] = [Text(headline(quick), style="bold"), grid, Text(LEGEND + "\n", style="dim")]
     if failures:
         for text, cells in failing(claims):
@@ -47,7 +47,7 @@ def markdown_claims(claims: Sequence[Claim]) -> str:
     if not any(claim.tested for claim in claims):
         return "None could be tested: what they compare was not run."
     rows = [
-        [_text(claim), *(", ".join(said(claim, beside)) or "-" for beside in (False, True))]
+        [_text(claim), *(", ".join(counts_text(claim, other_beta)) or "-" for other_beta in (False, True))]
         for claim in claims
         if claim.tested
     ]
@@ -58,19 +58,19 @@ def markdown_claims(claims: Sequence[Claim]) -> str:
 
 def failing(claims: Sequence[Claim]) -> list[tuple[str, list[tuple[str, str]]]]:
     """For each claim that fails somewhere: the claim, and the cells where it does, each with its numbers."""
-    found = []
+    failures = []
     for claim in claims:
         columns = dict.fromkeys(verdict.column for verdicts in claim.verdicts.values() for verdict in verdicts)
         cells: dict[Column, list[str]] = {column: [] for column in columns}
         for label in claim.verdicts:
-            for beside in (False, True):
-                for verdict in claim.failures(label, beside=beside):
-                    where = f"{label}, {OTHER_BETA}" if beside else label
+            for other_beta in (False, True):
+                for verdict in claim.failures(label, other_beta=other_beta):
+                    where = f"{label}, {OTHER_BETA}" if other_beta else label
                     cells.setdefault(verdict.column, []).append(f"{where}: {verdict.numbers}")
         failed = [(str(column), "; ".join(numbers)) for column, numbers in cells.items() if numbers]
         if failed:
-            found.append((claim.text, failed))
-    return found
+            failures.append((claim.text, failed))
+    return failures
 
 
 def _text(claim: Claim) -> str:
@@ -78,15 +78,15 @@ def _text(claim: Claim) -> str:
     return claim.text + ("" if run == claim.cells else f" [{run} of {claim.cells} cells run]")
 
 
-def said(claim: Claim, beside: bool = False) -> list[str]:
-    """In how many cells a claim holds, label by label."""
-    labels = claim.beside if beside else claim.verdicts
-    return ["{} {} of {}".format(label, *claim.count(label, beside=beside)) for label in labels]
+def counts_text(claim: Claim, other_beta: bool = False) -> list[str]:
+    """In how many cells a claim holds, label by label: "best 2 of 3"."""
+    labels = claim.of_beta(other_beta)
+    return ["{} {} of {}".format(label, *claim.count(label, other_beta=other_beta)) for label in labels]
 
 
-def _counts(claim: Claim, beside: bool) -> Text:
+def _counts(claim: Claim, other_beta: bool) -> Text:
     lines = []
-    for label, text in zip(claim.beside if beside else claim.verdicts, said(claim, beside), strict=True):
-        held, tested = claim.count(label, beside=beside)
-        lines.append(Text(text, style="green" if held == tested else "red" if held == 0 else "yellow"))
+    for label, text in zip(claim.of_beta(other_beta), counts_text(claim, other_beta), strict=True):
+        holding, tested = claim.count(label, other_beta=other_beta)
+        lines.append(Text(text, style="green" if holding == tested else "red" if holding == 0 else "yellow"))
     return Text("\n").join(lines) if lines else Text("-")

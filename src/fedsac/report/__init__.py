@@ -1,1 +1,1 @@
-"""Results to look at: drawings, charts made of them, and the page that shows a run or a comparison."""
+"""Reports: drawings (SVG and PDF), the charts made of them, and the HTML page that shows a run or a comparison."""

@@ -1,4 +1,4 @@
-"""The frame of a chart: scales with round ticks, a legend that wraps, labels that keep out of each other's way."""
+"""The frame of a chart: axes with round ticks, a legend that wraps, labels that do not overlap."""
 
 import math
 from collections import defaultdict
@@ -8,15 +8,15 @@ from itertools import product
 
 from fedsac.report.shapes import MARKS, Area, Drawing, Line, Mark, Text, box, fitted, text_width
 
-WIDTH, HEIGHT = 480.0, 335.0
-SMALL, NORMAL = 11.5, 12.5
-SERIES = ("blue", "vermillion", "green", "purple", "sky", "orange", "ink")
+WIDTH, HEIGHT = 480.0, 335.0  # of a chart, in pixels
+SMALL, NORMAL = 11.5, 12.5  # font sizes, in pixels
+SERIES = ("blue", "vermillion", "green", "purple", "sky", "orange", "ink")  # colours
 DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (2, 3), (9, 3, 2, 3))
 SHAPES = tuple(MARKS)
 
 
 def colour(i: int) -> str:
-    """The i-th series' colour: seven of them, and eight marks, so that 56 pairs differ."""
+    """The i-th series' colour. There are seven, and eight marks, so that 56 series differ in one of the two."""
     return SERIES[i % len(SERIES)]
 
 
@@ -25,8 +25,8 @@ def shape(i: int) -> str:
 
 
 def dash(i: int, *, first: bool = False) -> tuple[float, ...]:
-    """The i-th line's dashes: they change when the colours begin again, or with `first` from line to line, so that
-    one that lies on another shows."""
+    """The i-th line's dashes: they change when the colours repeat or, with `first`, from line to line, so that lines
+    on top of each other can be told apart."""
     return DASHES[(i if first else i // len(SERIES)) % len(DASHES)]
 
 
@@ -46,7 +46,7 @@ def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
 
 
 def tick_texts(values: Sequence[float]) -> list[str]:
-    """All with as many decimals as the finest needs.
+    """The numbers as text, all with as many decimals as the most precise one needs.
 
     >>> tick_texts([0.5, 0.75, 1.0])
     ['0.50', '0.75', '1.00']
@@ -58,7 +58,7 @@ def tick_texts(values: Sequence[float]) -> list[str]:
 
 
 def span(values: Sequence[float], room: float = 0.06, least: float = 1e-9) -> tuple[float, float]:
-    """A little more than the values reach; something around a single one."""
+    """The range of an axis: that of the values, and a little room on both sides."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     extra = room * (high - low) if high - low > least else max(abs(high) * 0.05, least, 0.5)
     return low - extra, high + extra
@@ -66,7 +66,7 @@ def span(values: Sequence[float], room: float = 0.06, least: float = 1e-9) -> tu
 
 @dataclass
 class Frame:
-    """The plane of a chart and where it lies in its drawing."""
+    """The plotting area of a chart: the ranges `x` and `y` of its axes, and its sides in pixels of the drawing."""
 
     drawing: Drawing
     x: tuple[float, float]
@@ -77,9 +77,11 @@ class Frame:
     bottom: float
 
     def across(self, value: float) -> float:
+        """The pixel of a value on the x axis."""
         return self.left + (value - self.x[0]) / (self.x[1] - self.x[0]) * (self.right - self.left)
 
     def up(self, value: float) -> float:
+        """The pixel of a value on the y axis."""
         return self.bottom - (value - self.y[0]) / (self.y[1] - self.y[0]) * (self.bottom - self.top)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -99,7 +101,7 @@ class Frame:
             self.drawing.add(Text(self.left - 7, y + 4, text, SMALL, "end", "soft"))
 
     def edge(self) -> None:
-        """The axes themselves, over grid and areas."""
+        """Draw the two axes, on top of grid and areas."""
         corner = ((self.left, self.top), (self.left, self.bottom), (self.right, self.bottom))
         self.drawing.add(Line(corner, "soft"))
 
@@ -124,7 +126,8 @@ def framed(
     bottom: float = 48.0,
     whole: bool = False,
 ) -> Frame:
-    """A frame with both axes numbered; the left margin is as wide as its numbers need. `whole`: no halves across."""
+    """A frame with ticks on both axes; the left margin is as wide as its numbers need. `whole`: only whole numbers on
+    the x axis."""
     up = ticks(*y)
     left = 34 + max(text_width(text, SMALL) for text in tick_texts(up))
     frame = Frame(drawing, x, y, left, top, drawing.width - right, drawing.height - bottom)
@@ -136,7 +139,7 @@ def framed(
 
 @dataclass(frozen=True)
 class Key:
-    """An entry of a legend: a mark, a stroke, or both."""
+    """An entry of a legend: a mark, a stroke, an area, or several of them."""
 
     name: str
     colour: str
@@ -147,7 +150,7 @@ class Key:
 
 
 def legend(drawing: Drawing, keys: Sequence[Key], left: float = 12.0) -> float:
-    """In rows at the top, from left to right; says how much room it took."""
+    """Draw a legend at the top, in rows from left to right; returns the height it took."""
     x, y = left, 12.0
     for key in keys:
         swatch = 12.0 if key.dash is None and key.area is None else 24.0
@@ -170,7 +173,7 @@ Box = tuple[float, float, float, float]
 
 
 def place_labels(frame: Frame, points: Sequence[tuple[float, float, str]], reserved: Sequence[Box] = ()) -> None:
-    """Name points (in pixels) where there is room beside them; one without room stays unnamed."""
+    """Write names beside points (in pixels); a point without room for its name stays unnamed."""
     taken = _Taken()
     for place in (*((x - 6, y - 6, x + 6, y + 6) for x, y, _ in points), *reserved):
         taken.add(place)
@@ -193,10 +196,10 @@ def place_labels(frame: Frame, points: Sequence[tuple[float, float, str]], reser
 
 
 class _Taken:
-    """Places that are taken, each noted in all squares of a grid that it touches: with thousands of points, whether a
-    place is free must not be asked of all others."""
+    """Boxes that are occupied, indexed by the squares of a grid that they touch: with thousands of points, a new box
+    must not be compared with all others."""
 
-    SQUARE = 32
+    SQUARE_PIXELS = 32
 
     def __init__(self) -> None:
         self._squares: dict[tuple[int, int], list[Box]] = defaultdict(list)
@@ -210,12 +213,12 @@ class _Taken:
         return any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for b in near)
 
     def _touched(self, place: Box) -> Iterator[tuple[int, int]]:
-        left, top, right, bottom = (int(side // self.SQUARE) for side in place)
+        left, top, right, bottom = (int(side // self.SQUARE_PIXELS) for side in place)
         return product(range(left, right + 1), range(top, bottom + 1))
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places near those wanted, at least `gap` apart and inside [low, high], in the same order.
+    """Positions near the wanted ones, at least `gap` apart and inside [low, high], in the same order.
 
     >>> spread([10, 11, 50], 10, 0, 60)
     [5.5, 15.5, 50.0]
@@ -230,12 +233,12 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
     for i in order:
         groups.append([i])
-        # Groups that come too close are one group around the middle of all its members.
+        # Groups that come too close are joined into one, around the mean of all its members.
         while len(groups) > 1 and start(groups[-2]) + gap * len(groups[-2]) > start(groups[-1]):
             last = groups.pop()
             groups[-1] += last
-    found = [0.0] * len(wanted)
+    positions = [0.0] * len(wanted)
     for group in groups:
         for k, i in enumerate(group):
-            found[i] = start(group) + gap * k
-    return found
+            positions[i] = start(group) + gap * k
+    return positions

@@ -1,4 +1,4 @@
-"""The charts of reports and of the paper's figures. Each takes numbers as they are to be shown, and gives a drawing."""
+"""The charts in reports and in the paper's figures. Each takes numbers as they are to be shown, returns a drawing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,16 +24,16 @@ from fedsac.report.axes import (
 )
 from fedsac.report.shapes import Area, Drawing, Line, Mark, Text, box, fitted, text_width
 
-MOST_POINTS = 300  # of a line: more than the pixels it is drawn with can show
-MOST_NAMES = 22  # lines with a name of their own
+MAX_LINE_POINTS = 300  # more than a line's width in pixels can show
+MAX_NAMED_LINES = 22  # of more lines, only the highest and the lowest are named
 
 
 @dataclass(frozen=True)
 class Series:
-    """Named points. `tips` replace what a reader is shown of each point, `labels` are written beside them; a line is
-    broken at `gaps`, places across where it has no value.
+    """Points under one name. `tips` replace the points' default tooltips, `labels` are written beside them; a line is
+    interrupted at `gaps`, values of x where it has no value.
 
-    Colour and mark follow from a series' place among the others; one without points keeps its place and is not drawn.
+    Colour and mark depend on a series' position among the others; one without points takes a position but is not drawn.
     """
 
     name: str
@@ -71,7 +71,7 @@ def lines(
     direct: bool = True,
     zero: bool = False,
 ) -> Drawing:
-    """A line for each series, named at its right end (`direct`) or in a legend above. `zero`: the axis begins there."""
+    """A line for each series, named at its right end (`direct`) or in a legend above; `zero`: y starts at 0."""
     kept = {i: (s.name, _thinned(s.points)) for i, s in enumerate(series) if s.points}
     drawing = Drawing(WIDTH, HEIGHT, title, f"{y_label} over {x_label}: {_ends(list(kept.values()))}.")
     top, right = 12.0, 14.0
@@ -100,9 +100,9 @@ def lines(
 
 
 def _name_ends(frame: Frame, series: Mapping[int, tuple[str, Sequence[tuple[float, float]]]]) -> None:
-    """Names at the lines' right ends, pushed apart; of very many lines only the highest and the lowest are named."""
+    """Write names at the lines' right ends, moved apart; of very many lines, only the highest and the lowest."""
     ends = sorted(series, key=lambda i: series[i][1][-1][1])
-    if len(ends) > MOST_NAMES:
+    if len(ends) > MAX_NAMED_LINES:
         ends = [ends[0], ends[-1]]
     wanted = [frame.up(series[i][1][-1][1]) for i in ends]
     for i, y in zip(ends, spread(wanted, 13.5, frame.top + 4, frame.bottom), strict=True):
@@ -115,7 +115,7 @@ def _name_ends(frame: Frame, series: Mapping[int, tuple[str, Sequence[tuple[floa
 def contribution_reward(
     title: str, names: Sequence[str], contributions: Sequence[float], rewards: Sequence[float], unit: str = " (%)"
 ) -> Drawing:
-    """Contribution across, reward up, and between the identity and (c + max theta) / 2 the band of BCF."""
+    """Contribution c across, reward theta up, and the band of BCF, from theta = c to theta = (c + max theta) / 2."""
     inside, best = bcf(contributions, rewards).tolist(), max(rewards)
     note = f"{sum(inside)} of {len(names)} clients are inside the band of bounded collaborative fairness."
     drawing = Drawing(WIDTH, HEIGHT + 30, title, note)
@@ -154,7 +154,7 @@ def clients_by_method(
     rewards: Mapping[str, Sequence[float]],
     y_label: str = "test accuracy (%)",
 ) -> Drawing:
-    """Clients in the order of their contributions (a bar), a mark for each method's reward: Figures 4 and 6."""
+    """Clients in the order of their contributions (a stroke), with a mark for each method's reward: Figures 4 and 6."""
     order = sorted(range(len(names)), key=lambda i: contributions[i])
     note = f"Contribution and rewards of {len(names)} clients by {', '.join(rewards)}."
     drawing = Drawing(WIDTH, HEIGHT + 10, title, note)
@@ -176,7 +176,7 @@ def clients_by_method(
 
 
 def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]], y_label: str) -> Drawing:
-    """A bar for each name and group, from zero."""
+    """A bar for each name and group, starting at 0."""
     drawing = Drawing(WIDTH, HEIGHT, title, f"{y_label} of {len(names)}: {', '.join(values)}.")
     several = len(values) > 1
     top = legend(drawing, [Key(group, colour(k), "square") for k, group in enumerate(values)] if several else [])
@@ -203,9 +203,9 @@ def heatmap(
     note: str = "",
     width: float = WIDTH,
 ) -> Drawing:
-    """Rows of values between 0 and 1, the darker the more; columns in named groups (a layer, how many neurons).
+    """Rows of values between 0 and 1, darker for higher ones; columns in groups (name of a layer, number of neurons).
 
-    Neighbours with one value are one rectangle, so that four hundred neurons that are held or not stay a few shapes.
+    Neighbours with equal values are one rectangle, so that hundreds of neurons that are held or not are a few shapes.
     """
     tall = min(max(320.0 / max(len(names), 1), 3.0), 24.0)
     drawing = Drawing(width, 32 + tall * len(names), title, note)
@@ -223,9 +223,9 @@ def heatmap(
             for value, run in groupby(cells[start : start + size]):
                 count = len(list(run))
                 if value > 0:
-                    said = tip.format(name=name, group=group, first=column + 1, last=column + count, value=value)
+                    text = tip.format(name=name, group=group, first=column + 1, last=column + count, value=value)
                     corners = box(x + each * column, 24.5 + tall * row, each * count, tall - 1)
-                    drawing.add(Area(corners, "blue", 0.12 + 0.88 * value, tip=said))
+                    drawing.add(Area(corners, "blue", 0.12 + 0.88 * value, tip=text))
                 column += count
         x, start = x + each * size + gap, start + size
     skipped = -(-12 // tall)  # names that would overlap: every second, third, ... is written
@@ -236,8 +236,8 @@ def heatmap(
 
 
 def _columns(drawing: Drawing, names: Sequence[str], y: tuple[float, float], y_label: str, top: float) -> Frame:
-    """A frame with a named column for each of `names`; what all names begin with is written once, below, and names
-    that do not fit side by side are turned."""
+    """A frame with a column for each of `names`; a prefix that all names share is written once, below, and names that
+    do not fit side by side are turned."""
     names, common = _shortened(names)
     up = ticks(*y)
     left = 34 + max(text_width(text, SMALL) for text in tick_texts(up))
@@ -260,22 +260,22 @@ def _columns(drawing: Drawing, names: Sequence[str], y: tuple[float, float], y_l
 
 
 def _shortened(names: Sequence[str]) -> tuple[list[str], str]:
-    """Names without what all of them begin with, and that: client-01, client-02 are 01 and 02 of client."""
-    first, last = min(names, default=""), max(names, default="")  # what these two share, all do
+    """Names without the prefix that all share, and the prefix: client-01 and client-02 are 01 and 02, and client."""
+    first, last = min(names, default=""), max(names, default="")  # a prefix that these two share, all share
     same = next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
     cut = max(first.rfind(mark, 0, same) for mark in "-_ ") + 1
     return [name[cut:] for name in names], first[:cut].rstrip("-_ ")
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most `MOST_POINTS`, evenly spaced, with the first and the last."""
-    if len(points) <= MOST_POINTS:
+    """At most `MAX_LINE_POINTS` of the points, evenly spaced, with the first and the last."""
+    if len(points) <= MAX_LINE_POINTS:
         return list(points)
-    return [points[round(k * (len(points) - 1) / (MOST_POINTS - 1))] for k in range(MOST_POINTS)]
+    return [points[round(k * (len(points) - 1) / (MAX_LINE_POINTS - 1))] for k in range(MAX_LINE_POINTS)]
 
 
 def _parts(points: Sequence[tuple[float, float]], gaps: Sequence[float]) -> list[list[tuple[float, float]]]:
-    """A line's points, cut where a gap lies between two of them."""
+    """A line's points, split where a gap lies between two of them."""
     parts: list[list[tuple[float, float]]] = [[points[0]]]
     for before, point in pairwise(points):
         if any(before[0] < gap < point[0] for gap in gaps):
@@ -285,7 +285,7 @@ def _parts(points: Sequence[tuple[float, float]], gaps: Sequence[float]) -> list
 
 
 def _reach(values: Sequence[float]) -> tuple[float, float]:
-    """From the first to the last: lines begin at the frame."""
+    """The range of the x axis: exactly that of the values, so that lines begin at the axis."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     return (low, high) if high > low else (low - 1, high + 1)
 
@@ -295,5 +295,5 @@ def _v(value: float) -> str:
 
 
 def _ends(series: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> str:
-    shown = [f"{name} ends at {_v(points[-1][1])}" for name, points in series[:MOST_NAMES]]
-    return "; ".join(shown) + (" ..." if len(series) > MOST_NAMES else "")
+    shown = [f"{name} ends at {_v(points[-1][1])}" for name, points in series[:MAX_NAMED_LINES]]
+    return "; ".join(shown) + (" ..." if len(series) > MAX_NAMED_LINES else "")

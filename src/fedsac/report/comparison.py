@@ -1,4 +1,4 @@
-"""Several runs side by side: methods, and other settings that differ, with means over seeds."""
+"""The content of the page about several runs: methods, and other settings that differ, with means over seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ COLUMNS = (
     ("global", "global %", 100, 2),
     ("megabytes", "MB down", 1, 2),
 )
-ASIDE = ("seed", "threads", "device", "data_dir")  # settings that do not tell runs apart
-SHOWN_BARE = ("method", "data", "scene")
+NOT_COMPARED = ("seed", "threads", "device", "data_dir")  # settings in which runs of one group may differ
+SHOWN_BARE = ("method", "data", "scene")  # settings shown as their value alone, without the setting's name
 
 
 EXPLAINED = (
@@ -42,7 +42,7 @@ EXPLAINED = (
 
 
 class Point(Protocol):
-    """What a row of a comparison has."""
+    """A row of a comparison: a method at a label, with its values over seeds."""
 
     @property
     def method(self) -> str: ...
@@ -68,30 +68,30 @@ def fairness_accuracy(rows: Sequence[Point], title: str, metric: str = "accuracy
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seeds only, named by what tells them from other groups."""
+    """Runs that differ in their seeds only; the name has the settings in which groups differ."""
 
     name: str
     runs: tuple[Run, ...]
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
-    """In the order of the runs; a name is the method and every other setting that is not the same everywhere."""
-    found: dict[tuple[tuple[str, str], ...], list[Run]] = {}
+    """Groups in the order of the runs; a name is the method and every setting that is not the same everywhere."""
+    by_settings: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
-        key = tuple((name, value) for name, value, _ in settings(run.config) if name not in ASIDE)
-        found.setdefault(key, []).append(run)
-    differ = [names[0] for names in zip(*found, strict=True) if len(set(names)) > 1]
-    told = {name for name, _ in differ} | {"method"}
+        key = tuple((name, value) for name, value, _ in settings(run.config) if name not in NOT_COMPARED)
+        by_settings.setdefault(key, []).append(run)
+    differ = [names[0] for names in zip(*by_settings, strict=True) if len(set(names)) > 1]
+    named = {name for name, _ in differ} | {"method"}
     groups = []
-    for key, members in found.items():
-        parts = sorted(key, key=lambda pair: pair[0] != "method")  # the method first, the rest as settings go
-        shown = [value if name in SHOWN_BARE else f"{name} {value}" for name, value in parts if name in told]
+    for key, members in by_settings.items():
+        parts = sorted(key, key=lambda pair: pair[0] != "method")  # the method first, then in the order of `Config`
+        shown = [value if name in SHOWN_BARE else f"{name} {value}" for name, value in parts if name in named]
         groups.append(Group(", ".join(shown), tuple(members)))
     return groups
 
 
 def table_rows(groups: Sequence[Group]) -> list[Point]:
-    """As in `fedsac compare`: for each group and label the values of all its runs."""
+    """The rows as in `fedsac compare`: for each group and label the values of all its runs."""
     from fedsac.runs.comparison import COLUMNS as MEASURED
     from fedsac.runs.comparison import Row, measured
 
@@ -104,10 +104,10 @@ def table_rows(groups: Sequence[Group]) -> list[Point]:
 
 
 def where(runs: Sequence[Run]) -> str:
-    """What all runs are about, as far as they agree."""
+    """The data set and scene that all runs share."""
     data, scenes = {run.config.data for run in runs}, {run.config.scene for run in runs}
-    agreed = [*(data if len(data) == 1 else ()), *(s for s in (scenes if len(scenes) == 1 else ()) if s)]
-    return ", ".join(agreed) or "several data sets"
+    shared = [*(data if len(data) == 1 else ()), *(s for s in (scenes if len(scenes) == 1 else ()) if s)]
+    return ", ".join(shared) or "several data sets"
 
 
 def check_metrics(runs: Sequence[Run]) -> None:

@@ -1,7 +1,7 @@
-"""A drawing's two writers, `svg` and `pdf`.
+"""Writing a drawing as SVG and as PDF.
 
-Colours are names, so that a page can give them other values in the dark: `svg` writes the plain colour and a class. In
-a PDF a pixel is three quarters of a point. No dates, no random identifiers: the same drawing gives the same bytes.
+Colours are names, so that a page can replace them in dark mode: `svg` writes the plain colour and a class. In a PDF a
+pixel is three quarters of a point. There are no dates and no random identifiers: the same drawing gives the same bytes.
 """
 
 import json
@@ -13,18 +13,18 @@ from fedsac.report.shapes import COLOURS, Area, Drawing, Line, Point, Shape, Tex
 
 __all__ = ["Drawing", "pdf", "svg"]
 
-HEAD = 30  # height of the title's strip, above the drawing
-TITLE_SIZE = 15.0
+TITLE_HEIGHT_PIXELS = 30  # of the strip with the title, above the drawing
+TITLE_SIZE_PIXELS = 15.0
 SVG_SIGN, PDF_SIGN = "<!-- Drawn by fedsac. -->\n", b"%PDF-1.4\n%\xe2\xe3\xcf\xd3 fedsac\n"  # how files of ours begin
 
 
 def plain(text: str) -> str:
-    """Without what XML cannot hold: control characters and halves of surrogate pairs."""
+    """The text without characters that XML does not allow: control characters and lone surrogates."""
     return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
 
 
 def _n(value: float) -> str:
-    """A number, shortly."""
+    """A number with at most two decimals."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
@@ -34,8 +34,8 @@ def _pairs(points: Iterable[Point]) -> str:
 
 
 def svg(drawing: Drawing, *, title: bool = True) -> str:
-    """The drawing as SVG. Without `title` the strip above it is left out: a page has headings of its own."""
-    head = HEAD if title else 0
+    """The drawing as SVG; without `title`, the strip above it is left out (a page has headings of its own)."""
+    head = TITLE_HEIGHT_PIXELS if title else 0
     name = escape(plain(f"{drawing.title}. {drawing.description}".strip()), quote=True)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {-head} {_n(drawing.width)} {_n(drawing.height + head)}" '
@@ -50,7 +50,9 @@ def svg(drawing: Drawing, *, title: bool = True) -> str:
 
 
 def _title(drawing: Drawing) -> Text:
-    return Text(8, -10, fitted(drawing.title, TITLE_SIZE * 1.06, drawing.width - 16), TITLE_SIZE, bold=True)
+    return Text(
+        8, -10, fitted(drawing.title, TITLE_SIZE_PIXELS * 1.06, drawing.width - 16), TITLE_SIZE_PIXELS, bold=True
+    )
 
 
 def _svg_shape(shape: Shape) -> str:
@@ -71,7 +73,7 @@ def _svg_shape(shape: Shape) -> str:
         dash = f' stroke-dasharray="{" ".join(map(_n, shape.dash))}"' if shape.dash else ""
         tips = ""
         if shape.tips:
-            # What lies between two points is the browser's to find: one list for the whole line keeps a page small.
+            # One list for the whole line keeps a page small; the page's script finds the nearest point.
             tips = f' data-tips="{escape(plain(json.dumps(shape.tips, ensure_ascii=False)), quote=True)}"'
         start = f'polyline points="{_pairs(shape.points)}" {stroke} stroke-width="{_n(shape.width)}"{dash}'
         return _tipped(f'{start} stroke-linejoin="round"{tips}', shape.tip)
@@ -89,16 +91,16 @@ def _svg_shape(shape: Shape) -> str:
 def _tipped(start: str, tip: str) -> str:
     if not tip:
         return f"<{start}/>"
-    name, said = start.split(" ", 1)[0], escape(plain(tip), quote=True)
-    return f'<{start} data-tip="{said}"><title>{said}</title></{name}>'
+    name, text = start.split(" ", 1)[0], escape(plain(tip), quote=True)
+    return f'<{start} data-tip="{text}"><title>{text}</title></{name}>'
 
 
 def pdf(drawing: Drawing) -> bytes:
-    """The drawing as a PDF page of its size: vectors and Helvetica, which every reader brings. Characters that Western
-    European text lacks become question marks."""
-    height = drawing.height + HEAD
+    """The drawing as a PDF page of its size: vectors, and Helvetica, which every PDF reader has. Characters outside
+    Windows-1252 become question marks."""
+    height = drawing.height + TITLE_HEIGHT_PIXELS
     shapes = [_pdf_shape(shape) for shape in (_title(drawing), *drawing.shapes)]
-    # One matrix turns the page over, so that shapes keep their coordinates; each text turns itself back.
+    # One matrix flips the page, so that shapes keep their coordinates (y downwards); each text flips itself back.
     drawn = f"0.75 0 0 -0.75 0 {_n(0.75 * drawing.height)} cm 1 J 1 j\n".encode() + b"\n".join(shapes)
     font = "<< /Type /Font /Subtype /Type1 /BaseFont /{} /Encoding /WinAnsiEncoding >>"
     objects = [
@@ -129,7 +131,7 @@ def _pdf_text(text: str) -> bytes:
 
 
 def _pdf_colour(name: str, opacity: float = 1.0) -> str:
-    """Red, green, blue; what shines through is white paper."""
+    """Red, green and blue of a colour, blended with white by its opacity."""
     parts = (int(COLOURS[name][k : k + 2], 16) / 255 for k in (1, 3, 5))
     return " ".join(_n(1 - opacity * (1 - part)) for part in parts)
 

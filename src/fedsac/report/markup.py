@@ -1,4 +1,4 @@
-"""Pieces of HTML. Everything that comes from outside goes through `text`."""
+"""The parts of a page as HTML. All text from outside is escaped by `text`."""
 
 import base64
 import hashlib
@@ -11,12 +11,12 @@ from fedsac.report.drawing import plain, svg
 from fedsac.report.shapes import Drawing
 from fedsac.version import __version__
 
-SIGN = "<!doctype html>\n<!-- A report of fedsac. -->\n"  # by which we know our own pages again
+SIGN = "<!doctype html>\n<!-- A report of fedsac. -->\n"  # how our pages begin: only such a file is overwritten
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing on a page, and as a file of this name."""
+    """A drawing on a page; `name` is that of its files."""
 
     name: str
     drawing: Drawing
@@ -25,7 +25,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, and the number to sort by where that is another thing."""
+    """A table's cell: the text shown, the number to sort by if it is not that text, and a CSS class (good, bad)."""
 
     shown: str
     value: float | None = None
@@ -37,12 +37,12 @@ def text(value: str) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> Cell:
-    """A cell with a number; a dash, below every number, where there is none."""
+    """A cell with a number; None is a dash, which sorts below every number."""
     return Cell("-", float("-inf")) if value is None else Cell(f"{value:.{digits}f}", value)
 
 
 def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Cell | str]], *, sortable: bool = True) -> str:
-    """Numbers are aligned to the right; the first cell of a row is its heading."""
+    """A table as HTML. Columns of `Cell`s are numbers, aligned right; the first cell of a row is its heading."""
     numeric = [all(isinstance(row[k], Cell) for row in rows) for k in range(len(heads))]
     out = ['<div class="scroll" tabindex="0" role="region"', f' aria-label="{text(caption)}">']
     out.append(f"<table{' data-sortable' if sortable else ''}><caption>{text(caption)}</caption><thead><tr>")
@@ -87,21 +87,22 @@ def grid(*parts: str) -> str:
     return f'<div class="grid">\n{"".join(parts)}</div>\n'
 
 
-def paragraph(said: str, kind: str = "") -> str:
-    return f"<p{_class(False, kind)}>{text(said)}</p>\n"
+def paragraph(content: str, kind: str = "") -> str:
+    return f"<p{_class(False, kind)}>{text(content)}</p>\n"
 
 
 def cards(entries: Sequence[tuple[str, str, str]]) -> str:
-    """Headline numbers: name, value, what stands beside it."""
+    """Headline numbers: name, value, and a remark in smaller type."""
     parts = [
-        f"<div><dt>{text(name)}</dt><dd><b>{text(value)}</b><span>{text(beside)}</span></dd></div>\n"
-        for name, value, beside in entries
+        f"<div><dt>{text(name)}</dt><dd><b>{text(value)}</b><span>{text(remark)}</span></dd></div>\n"
+        for name, value, remark in entries
     ]
     return f'<dl class="cards">\n{"".join(parts)}</dl>\n'
 
 
 def document(title: str, subtitle: str, body: str) -> str:
-    """A whole page. It may load nothing and run nothing but its own script: the policy names both by their hashes."""
+    """A whole page. Its Content-Security-Policy allows only its own style and script, by their hashes, and loads
+    nothing."""
     style, script = (
         files("fedsac.report").joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
     )

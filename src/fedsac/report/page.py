@@ -1,4 +1,4 @@
-"""A report as files: one page that needs nothing else, and its figures for a paper."""
+"""Writing a report: one self-contained HTML page, and its figures as .svg and .pdf files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +10,11 @@ from fedsac.report.drawing import PDF_SIGN, SVG_SIGN, pdf, svg
 from fedsac.report.markup import SIGN, Figure, document
 from fedsac.report.reading import read_runs
 
-NAME = "report.html"
+REPORT_NAME = "report.html"
 
 
 def build(paths: Sequence[Path]) -> tuple[str, list[Figure]]:
-    """The page about these folders, and the figures on it. The same folders give the same bytes."""
+    """The page about the runs in these folders, and the figures on it. The same folders give the same bytes."""
     runs = read_runs(paths)
     if len(runs) == 1:
         run = runs[0]
@@ -27,16 +27,17 @@ def build(paths: Sequence[Path]) -> tuple[str, list[Figure]]:
 
 
 def write(paths: Sequence[Path], out: Path | None = None, figures: Path | None = None) -> tuple[Path, list[Path]]:
-    """Write the page, by default beside what it is about, and the figures; says where. Files of others stay."""
+    """Write the page (by default into the run's folder) and the figures; returns their paths. A file that is not a
+    report of ours is never overwritten."""
     page, drawn = build(paths)
-    place = out or (paths[0] / NAME if len(paths) == 1 else Path(NAME))
+    place = out or (paths[0] / REPORT_NAME if len(paths) == 1 else Path(REPORT_NAME))
     files = [(place, page.encode(), SIGN.encode())]
     for entry in drawn if figures is not None else ():
         assert figures is not None
         files.append((figures / f"{entry.name}.svg", svg(entry.drawing).encode(), SVG_SIGN.encode()))
         files.append((figures / f"{entry.name}.pdf", pdf(entry.drawing), PDF_SIGN))
     for path, _, sign in files:
-        _refuse(path, sign)
+        _refuse_to_overwrite(path, sign)
     for path, content, _ in files:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,8 +47,8 @@ def write(paths: Sequence[Path], out: Path | None = None, figures: Path | None =
     return place, [path for path, _, _ in files[1:]]
 
 
-def _refuse(path: Path, sign: bytes) -> None:
-    """Raise if something lies there that is not an earlier one of ours."""
+def _refuse_to_overwrite(path: Path, sign: bytes) -> None:
+    """Raise if there is a file that does not begin with `sign`, as those of fedsac do."""
     try:
         with path.open("rb") as file:
             if file.read(len(sign)) == sign:

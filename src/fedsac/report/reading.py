@@ -1,4 +1,4 @@
-"""Runs as reports need them, read from their folders: finished or not, and nothing in the folder is changed."""
+"""Reading runs from their folders for a report, finished or not. The folders are not changed."""
 
 import json
 from collections.abc import Sequence
@@ -21,8 +21,9 @@ from fedsac.runs.places import DTYPE_BYTES, is_run
 
 @dataclass(frozen=True)
 class Run:
-    """A run so far. `held` [N, neurons] and `importance` [neurons] are those after `state_round` rounds, where the
-    method has such and a checkpoint is there."""
+    """A run as far as it is committed. `held` [clients, neurons] says which neurons each client holds, `importance`
+    [neurons] is that of FedSAC, both after `state_round` rounds; None if the method has none or there is no
+    checkpoint."""
 
     name: str
     config: Config
@@ -67,53 +68,54 @@ class Run:
 
     @property
     def full_bytes(self) -> int | None:
-        """Of whole models for all clients, one way."""
+        """Bytes of whole models for all clients, one way."""
         size = DTYPE_BYTES[self.config.dtype]
         return None if self.parameters is None else self.parameters * size * len(self.clients)
 
     @property
     def saved(self) -> float | None:
-        """The share of the bytes down that submodels save, over all rounds."""
+        """The share of bytes sent to clients that submodels save against whole models, over all rounds."""
         if self.full_bytes is None:
             return None
         return 1 - sum(record["bytes"]["down"] for record in self.records) / (self.full_bytes * len(self.records))
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """The runs in these folders, each a run's or a comparison's."""
-    found: list[Run] = []
+    """The runs in these folders, each of which is a run's or a comparison's."""
+    runs: list[Run] = []
     for path in paths:
         if (path / LIST).is_file() and not is_run(path):
-            found += [read_run(path / name) for name in _listed(path)]
+            runs += [read_run(path / name) for name in _listed(path)]
         else:
-            found.append(read_run(path))
-    return found
+            runs.append(read_run(path))
+    return runs
 
 
 def _listed(path: Path) -> list[str]:
+    """The names of a comparison's runs."""
     try:
         listed = json.loads((path / LIST).read_text(encoding="utf-8"))
         check_version(listed["format_version"], path / LIST)
         names = list(listed["runs"])
     except (OSError, ValueError, KeyError, TypeError):
         names = []
-    # A name is a folder right there: a list from elsewhere must not lead the reader about.
+    # Only folders inside this one: a list written by somebody else must not make us read other paths.
     if not names or any(Path(name).name != name for name in names):
         raise FedsacError(f"{path} is not a comparison that was begun (it has no sound {LIST})")
     return names
 
 
 def read_run(path: Path) -> Run:
-    """One run. An unfinished one is read up to its last commit."""
+    """The run in a folder; an unfinished one up to its last commit."""
     if not path.is_dir():
         raise FedsacError(f"{path}: there is no such folder; name one that fedsac run or fedsac compare has left")
     if not is_run(path):
         raise FedsacError(f"{path} is not a run's folder (it has no config.toml of ours)")
     config = Config(**read(path / "config.toml"))
     try:
-        found = peek(path)
+        newest = peek(path)
         finished = (path / "summary.json").exists()
-        run = _finished(path, config, found) if finished else _unfinished(path, config, found)
+        run = _finished(path, config, newest) if finished else _unfinished(path, config, newest)
         _check(run)
     except FedsacError:
         raise
@@ -123,7 +125,7 @@ def read_run(path: Path) -> Run:
     return run
 
 
-def _finished(path: Path, config: Config, found: tuple[Checkpoint, list[dict[str, Any]]] | None) -> Run:
+def _finished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[str, Any]]] | None) -> Run:
     summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     check_version(summary["format_version"], path / "summary.json")
     records = [json.loads(line) for line in (path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -143,16 +145,16 @@ def _finished(path: Path, config: Config, found: tuple[Checkpoint, list[dict[str
         samples=tuple(summary["samples"]),
         reputations=None if summary["reputations"] is None else tuple(summary["reputations"]),
         reported_on=str(summary["reported_on"]),
-        **_state(config, records, found),
+        **_state(config, records, newest),
     )
 
 
-def _unfinished(path: Path, config: Config, found: tuple[Checkpoint, list[dict[str, Any]]] | None) -> Run:
-    if found is None:
+def _unfinished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[str, Any]]] | None) -> Run:
+    if newest is None:
         raise FedsacError(f"{path}: nothing is committed there yet, or nothing sound is left; there is no report")
-    checkpoint, records = found
+    checkpoint, records = newest
     count = len(checkpoint.contributions.test)
-    # Names are not in a checkpoint, but a round that all have answered lists them in their order.
+    # A checkpoint does not have the clients' names, but the record of a round that all answered has, in order.
     whole = (record["answered"] for record in records if len(record["answered"]) == count)
     names = tuple(map(str, next(whole, [f"client {i + 1}" for i in range(count)])))
     if records and len(records[-1].get("clients", ())) == count:  # a federation's
@@ -164,19 +166,19 @@ def _unfinished(path: Path, config: Config, found: tuple[Checkpoint, list[dict[s
         clients=names,
         contributions=checkpoint.contributions,
         records=of_clients(records, names),
-        **_state(config, records, found),
+        **_state(config, records, newest),
     )
 
 
 def _state(
-    config: Config, records: Sequence[dict[str, Any]], found: tuple[Checkpoint, list[dict[str, Any]]] | None
+    config: Config, records: Sequence[dict[str, Any]], newest: tuple[Checkpoint, list[dict[str, Any]]] | None
 ) -> dict[str, Any]:
-    """What the newest checkpoint adds, where there is one."""
+    """The fields of a `Run` that come from the newest checkpoint, if there is one."""
     known: dict[str, Any] = {"parameters": _whole_model(config, records)}
-    if found is None:
+    if newest is None:
         return known
-    checkpoint, neurons = found[0], sum(config.hidden)
-    # Checkpoints of earlier versions have what is shown among the method's state.
+    checkpoint, neurons = newest[0], sum(config.hidden)
+    # Checkpoints of earlier versions have neurons and importance in the method's state.
     held, importance = (checkpoint.shown.get(n, checkpoint.state.get(n)) for n in ("neurons", "importance"))
     if isinstance(held, np.ndarray) and held.dtype == bool and held.ndim == 2 and held.shape[1] == neurons:
         known |= {"held": held, "state_round": checkpoint.round}
@@ -186,7 +188,7 @@ def _state(
 
 
 def _whole_model(config: Config, records: Sequence[dict[str, Any]]) -> int | None:
-    """Parameters of a whole model, if anyone ever held one."""
+    """The number of parameters of a whole model, if any client ever held one."""
     for record in records:
         for neurons, parameters in zip(record["neurons"], record["parameters"], strict=True):
             if neurons == sum(config.hidden):
@@ -195,6 +197,7 @@ def _whole_model(config: Config, records: Sequence[dict[str, Any]]) -> int | Non
 
 
 def _check(run: Run) -> None:
+    """Raise if no round was evaluated, or if the files disagree on the number of clients."""
     if not run.evaluated:
         raise FedsacError(f"{run.name}: no round of this run has been evaluated yet; there is nothing to report")
     count = len(run.clients)

@@ -1,12 +1,12 @@
-"""What a drawing is made of: lines, areas, marks and texts. Lengths are pixels, y grows downwards."""
+"""The shapes of a drawing: lines, areas, marks and texts. Lengths are pixels, y grows downwards."""
 
 import math
 from dataclasses import dataclass, field
 
 Point = tuple[float, float]
 
-# The last seven are Okabe and Ito's, which colour-blind people can tell apart (black is `ink`); shapes and dashes
-# repeat every distinction.
+# The last seven are Okabe and Ito's, which colour-blind people can tell apart (black is `ink`); series also differ in
+# shape or dashes.
 COLOURS = {
     "paper": "#ffffff",
     "grid": "#e2e6ea",
@@ -32,7 +32,7 @@ WIDTHS = (
 
 @dataclass(frozen=True)
 class Line:
-    """Through all points. `tip` is shown for the whole of it, `tips` for each point."""
+    """A line through all points. `tip` is the tooltip of the whole line, `tips` those of its points."""
 
     points: tuple[Point, ...]
     colour: str = "ink"
@@ -84,7 +84,7 @@ Shape = Line | Area | Mark | Text
 
 @dataclass
 class Drawing:
-    """`description` says in words what is seen; the title stands in a strip of its own above the shapes."""
+    """A drawing. `description` is a text for those who cannot see it; the title is in a strip above the shapes."""
 
     width: float
     height: float
@@ -101,7 +101,7 @@ def box(x: float, y: float, width: float, height: float) -> tuple[Point, ...]:
 
 
 def text_width(text: str, size: float) -> float:
-    """How wide a text is in Helvetica; characters beyond ASCII count as an average one, those of the East as wide."""
+    """The width of a text in Helvetica; characters beyond ASCII count as average, East Asian ones as wide."""
     total = 0
     for c in text:
         code = ord(c)
@@ -110,7 +110,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def fitted(text: str, size: float, room: float) -> str:
-    """The text, cut with an ellipsis where it is wider than `room`."""
+    """The text, cut and ended with an ellipsis if it is wider than `room`."""
     if text_width(text, size) <= room:
         return text
     while text and text_width(text + "…", size) > room:

@@ -1,4 +1,4 @@
-"""The page of one run."""
+"""The content of the page about one run: its figures and tables."""
 
 from collections.abc import Sequence
 
@@ -35,9 +35,10 @@ def figures(run: Run) -> list[Figure]:
 
 
 def body(run: Run, drawn: Sequence[Figure]) -> str:
+    """The page's sections as HTML; `drawn` are the run's figures."""
     shown = {entry.name: figure(entry, wide=entry.name == "neurons") for entry in drawn}
 
-    def together(*names: str) -> str:
+    def side_by_side(*names: str) -> str:
         return grid(*(shown[name] for name in names if name in shown))
 
     parts = []
@@ -45,10 +46,10 @@ def body(run: Run, drawn: Sequence[Figure]) -> str:
         said = f"Unfinished: {run.records[-1]['round']} of {run.config.rounds} rounds are committed."
         parts.append(paragraph(f"{said} `last` is round {run.last['round']}, the newest that was evaluated.", "badge"))
     parts.append(section(f"At the last round ({run.last['round']})", cards(_headline(run)), _labels(run)))
-    paid = together("contribution-reward", "accuracy-rounds")
+    paid = side_by_side("contribution-reward", "accuracy-rounds")
     parts.append(section("Who contributed what, who was paid what", _clients(run), _about_clients(run), paid))
-    parts.append(section("Fairness and traffic over the rounds", together("fairness-rounds", "bytes")))
-    models = together("neurons", "importance", "parameters")
+    parts.append(section("Fairness and traffic over the rounds", side_by_side("fairness-rounds", "bytes")))
+    models = side_by_side("neurons", "importance", "parameters")
     parts.append(section("Submodels", models, paragraph(_about_neurons(run), "note")))
     every = table("Every setting of the run", ("setting", "value", "meaning"), settings(run.config))
     parts.append(section("Settings", every))
@@ -68,8 +69,8 @@ def _headline(run: Run) -> list[tuple[str, str, str]]:
     ]
     if run.saved is not None and run.full_bytes is not None:
         sent = sum(record["bytes"]["down"] for record in run.records) / len(run.records)
-        beside = f"{sent / 1e6:.2f} MB down a round; full models {run.full_bytes / 1e6:.2f} MB"
-        entries.append(("bytes saved (all rounds)", f"{100 * run.saved:.1f} %", beside))
+        sizes = f"{sent / 1e6:.2f} MB down a round; full models {run.full_bytes / 1e6:.2f} MB"
+        entries.append(("bytes saved (all rounds)", f"{100 * run.saved:.1f} %", sizes))
     return entries
 
 
@@ -122,6 +123,7 @@ def _about_clients(run: Run) -> str:
 
 
 def _pay(run: Run) -> list[Figure]:
+    """Figures of contributions, rewards, and the sizes of the submodels."""
     c, rewards = ([100 * value for value in values] for values in (run.contributions.test, run.last["rewards"]))
     made = [
         Figure(
@@ -144,6 +146,7 @@ def _pay(run: Run) -> list[Figure]:
 
 
 def _rounds(run: Run) -> list[Figure]:
+    """Figures of rewards, fairness and traffic over the rounds."""
     records = run.evaluated
     rewards = [
         Series(name, tuple((r["round"], 100 * r["rewards"][i]) for r in records)) for i, name in enumerate(run.clients)
@@ -179,13 +182,15 @@ def _rounds(run: Run) -> list[Figure]:
 
 
 def _submodels(run: Run) -> list[Figure]:
+    """Figures of the neurons that each client holds, and of their importance."""
     if run.held is None:
         return []
     made, sizes = [], run.config.hidden
-    worth = -run.held.sum(0).astype(float) if run.importance is None else run.importance
+    # Neurons are ordered by importance or, if there is none, by how many clients hold them.
+    sort_key = -run.held.sum(0).astype(float) if run.importance is None else run.importance
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
     layers = [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-    ranked = [sorted(layer, key=lambda n: (float(worth[n]), n)) for layer in layers]
+    ranked = [sorted(layer, key=lambda n: (float(sort_key[n]), n)) for layer in layers]
     clients = sorted(range(len(run.clients)), key=lambda i: run.contributions.test[i])
     rows = run.held.astype(float).tolist()
     cells = [[rows[i][n] for layer in ranked for n in layer] for i in clients]

@@ -18,7 +18,7 @@ from fedsac.core.metrics import Metric
 from fedsac.core.units import Layout
 from fedsac.data.catalogue import is_function, load
 from fedsac.data.dataset import DataSet
-from fedsac.data.split import Split, split, thinned
+from fedsac.data.split import Split, split, subsample
 from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, DATA, METRICS, SCENES
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task
@@ -121,7 +121,7 @@ def prepare(
             key = (config.data, config.data_dir, config.label, config.share)
             if key not in read:
                 folder = None if config.data_dir is None else Path(config.data_dir)
-                read[key] = thinned(load(config.data, folder, label=config.label, quiet=quiet), config.share)
+                read[key] = subsample(load(config.data, folder, label=config.label, quiet=quiet), config.share)
             config = _with_defaults(config, read[key])
             assert config.scene is not None and config.clients is not None
             common = config.replace(**{name: getattr(DEFAULTS, name) for name in SETUP_INDEPENDENT}).toml()

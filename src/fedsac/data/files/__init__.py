@@ -1,1 +1,1 @@
-"""Data files of one's own."""
+"""Reading the user's own data: files, folders of silos, functions."""

@@ -1,4 +1,4 @@
-"""Samples out of a .csv file: a header, one label column, numbers in all the others."""
+"""Reading a .csv file: a header, one label column, numbers in all the other columns."""
 
 import csv
 from collections.abc import Iterator
@@ -13,29 +13,29 @@ from fedsac.data.files.tables import Table, check_columns, named_table
 from fedsac.data.messages import shown, unreadable
 from fedsac.errors import FedsacError
 
-CHUNK = 10_000  # rows held as text at a time: text takes ten times the room of the numbers
+CHUNK_ROWS = 10_000  # kept in memory as text at a time: text takes ten times the memory of the numbers
 
 
 def read_csv(path: Path, label: str, require_label: bool) -> Table:
-    """Read the file in one quick pass; only a file that fails is gone through again for the place."""
+    """Read the whole file in one fast pass; only if that fails, read it again row by row to report where."""
     parts: list[np.ndarray] = []
     labels: list[str] = []
     records = _records(path)
     names = _header(path, next(records, (1, []))[1], label, require_label)
-    at = names.index(label) if label in names else None
-    while chunk := [row for _, row in islice(records, CHUNK)]:
-        numbers = _convert(chunk, len(names), at, labels)
+    label_column = names.index(label) if label in names else None
+    while chunk := [row for _, row in islice(records, CHUNK_ROWS)]:
+        numbers = _convert(chunk, len(names), label_column, labels)
         if numbers is None:
-            raise _fault(path, names, at)
+            raise _first_error(path, names, label_column)
         parts.append(numbers)
     if not parts:
         raise FedsacError(f"{path}: no row after the header in line 1; add the samples")
     features = tuple(name for name in names if name != label)
-    return named_table(np.concatenate(parts), None if at is None else labels, features)
+    return named_table(np.concatenate(parts), None if label_column is None else labels, features)
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, each with the line it begins on."""
+    """The rows that are not blank, each with the number of its first line."""
     line = 1
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -49,13 +49,13 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
                 raise FedsacError(f"{path}: line {line}: {err}; check the quotes from there on") from err
     except UnicodeDecodeError as err:
         raise FedsacError(
-            f"{path}: line {_undecodable(path)} is not UTF-8 text; save the file as CSV in UTF-8"
+            f"{path}: line {_undecodable_line(path)} is not UTF-8 text; save the file as CSV in UTF-8"
         ) from err
     except OSError as err:
         raise unreadable(path, err) from err
 
 
-def _undecodable(path: Path) -> int:
+def _undecodable_line(path: Path) -> int:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -73,16 +73,16 @@ def _header(path: Path, row: list[str], label: str, require_label: bool) -> list
     return names
 
 
-def _convert(rows: list[list[str]], width: int, at: int | None, labels: list[str]) -> np.ndarray | None:
-    """The numbers of some rows, their labels added to the list; None where anything is amiss."""
+def _convert(rows: list[list[str]], width: int, label_column: int | None, labels: list[str]) -> np.ndarray | None:
+    """The numbers in some rows; their labels are appended to `labels`. None if any row is malformed."""
     if any(len(row) != width for row in rows):
         return None
-    if at is not None:
-        found = [label_text(row.pop(at)) for row in rows]
-        if "" in found:
+    if label_column is not None:
+        texts = [label_text(row.pop(label_column)) for row in rows]
+        if "" in texts:
             return None
-        labels += found
-    # Python reads 1_000 as a number; in a file it is a slip.
+        labels += texts
+    # Python reads 1_000 as a number; in a file it is a typing error.
     if any("_" in cells for cells in map("".join, rows)):
         return None
     try:
@@ -92,8 +92,8 @@ def _convert(rows: list[list[str]], width: int, at: int | None, labels: list[str
     return numbers if np.isfinite(numbers).all() else None
 
 
-def _fault(path: Path, names: list[str], at: int | None) -> FedsacError:
-    """What is wrong in the file, and where: the first row that cannot be taken."""
+def _first_error(path: Path, names: list[str], label_column: int | None) -> FedsacError:
+    """The error for the first malformed row, with its line and column."""
     for line, row in islice(_records(path), 1, None):
         if len(row) != len(names):
             return FedsacError(
@@ -101,12 +101,12 @@ def _fault(path: Path, names: list[str], at: int | None) -> FedsacError:
                 "mend the row (a comma inside a field needs quotes)"
             )
         for i, cell in enumerate(row):
-            if wrong := _wrong(cell, is_label=i == at):
-                return FedsacError(f"{path}: line {line}, column {shown(names[i])}: {wrong}")
+            if error := _cell_error(cell, is_label=i == label_column):
+                return FedsacError(f"{path}: line {line}, column {shown(names[i])}: {error}")
     return FedsacError(f"{path}: it changed while it was read; try again")
 
 
-def _wrong(cell: str, is_label: bool) -> str | None:
+def _cell_error(cell: str, is_label: bool) -> str | None:
     if not cell.strip():
         return "the value is missing; fill it in or drop the row"
     if is_label:

@@ -1,4 +1,4 @@
-"""Data from a function of one's own: `module:function`, which returns arrays."""
+"""Data from a function of the user's, named `module:function`, that returns arrays."""
 
 from typing import Any
 
@@ -12,12 +12,15 @@ from fedsac.errors import FedsacError
 
 
 def read_function(door: Door, named: str) -> tuple[Table, Table | None]:
-    """What the function returns: x and y, or x, y, x_test and y_test; samples as in an .npz file, any labels."""
-    found = door.resolve(named)()
-    if not isinstance(found, tuple | list) or len(found) not in (2, 4):
+    """Training and test samples (None without) from a function that returns x, y or x, y, x_test, y_test.
+
+    The arrays are shaped as in an .npz file; labels are whole numbers or text.
+    """
+    returned = door.resolve(named)()
+    if not isinstance(returned, tuple | list) or len(returned) not in (2, 4):
         raise FedsacError(f"{named} must return x and y, or x, y, x_test and y_test")
-    table = _table(found[0], found[1], named, "")
-    return table, _table(found[2], found[3], named, "_test") if len(found) == 4 else None
+    table = _table(returned[0], returned[1], named, "")
+    return table, _table(returned[2], returned[3], named, "_test") if len(returned) == 4 else None
 
 
 def _table(x: Any, y: Any, named: str, part: str) -> Table:

@@ -1,4 +1,4 @@
-"""Labels as people write them, and the class numbers the program computes with."""
+"""From the labels in a file (text or whole numbers) to class numbers 0, 1, ..."""
 
 import re
 from collections.abc import Iterable
@@ -9,22 +9,22 @@ from fedsac.data.messages import shown
 from fedsac.errors import FedsacError
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")
+_INTEGER_WITH_POINT = re.compile(r"([+-]?[0-9]+)\.0*")
 
 
 def label_text(label: str) -> str:
-    """A label as it is compared: trimmed, and 3.0 is 3.
+    """A label in the spelling that labels are compared in: stripped of spaces, and 3.0 written as 3.
 
-    A column of whole numbers that once had a gap is written with decimals by many programs; the same
-    class must not have two names in two silos.
+    Many programs write a column of whole numbers with a missing value as decimals; the same class must not have two
+    names in two silos.
     """
     text = label.strip()
-    whole = _WHOLE.fullmatch(text)
-    return whole[1] if whole else text
+    integer = _INTEGER_WITH_POINT.fullmatch(text)
+    return integer[1] if integer else text
 
 
 def label_texts(labels: np.ndarray, where: str) -> list[str]:
-    """The labels of an array as text: whole numbers, strings or truth values, none of them empty."""
+    """The labels in an array as text. They may be whole numbers, strings or booleans; none may be empty."""
     if labels.dtype.kind == "f":
         if (bad := np.flatnonzero(~np.isfinite(labels) | (labels != np.floor(labels)))).size:
             i = int(bad[0])
@@ -47,7 +47,7 @@ def label_texts(labels: np.ndarray, where: str) -> list[str]:
 
 
 def class_names(labels: Iterable[str], where: str) -> tuple[str, ...]:
-    """The classes that occur, in order: as numbers where all are whole numbers, else as text."""
+    """The classes that occur, sorted: as numbers if all are whole numbers, else as text."""
     unique = set(labels)
     if len(unique) < 2:
         raise FedsacError(f"{where}: every label is {shown(next(iter(unique)))}; give samples of at least 2 classes")
@@ -57,7 +57,10 @@ def class_names(labels: Iterable[str], where: str) -> tuple[str, ...]:
 
 
 def encode(labels: list[str], classes: tuple[str, ...], where: str, known: str = "the training data") -> np.ndarray:
-    """Class numbers of labels, [n] int64; a label that is no class is refused with its row."""
+    """The class numbers of labels, [n] int64; a label that is not in `classes` is an error that names its row.
+
+    `known` says in that error where `classes` come from.
+    """
     number = {name: i for i, name in enumerate(classes)}
     try:
         return np.fromiter((number[text] for text in labels), np.int64, len(labels))

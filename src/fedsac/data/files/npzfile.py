@@ -1,4 +1,4 @@
-"""Samples out of an .npz file: arrays `x` and `y`, and `x_test` and `y_test` where there is a test set."""
+"""Reading an .npz file: arrays `x` and `y`, and `x_test` and `y_test` if there is a test set."""
 
 import tokenize
 import zipfile
@@ -12,7 +12,7 @@ from fedsac.data.files.tables import Table
 from fedsac.data.messages import cause, some, unreadable
 from fedsac.errors import FedsacError
 
-SAVE = "save the arrays again with np.savez"
+SAVE_HINT = "save the arrays again with np.savez"
 
 
 def npz_names(path: Path) -> set[str]:
@@ -21,20 +21,22 @@ def npz_names(path: Path) -> set[str]:
         with zipfile.ZipFile(path) as archive:
             return {name.removesuffix(".npy") for name in archive.namelist()}
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as err:
-        raise FedsacError(f"{path}: not an .npz file that can be read ({cause(err)}); {SAVE}") from err
+        raise FedsacError(f"{path}: not an .npz file that can be read ({cause(err)}); {SAVE_HINT}") from err
     except OSError as err:
         raise unreadable(path, err) from err
 
 
 def read_npz(path: Path, require_label: bool, part: str = "") -> Table:
-    """The arrays `x` and `y` of the file, or `x_test` and `y_test` where the part is "_test"."""
-    kx, ky = f"x{part}", f"y{part}"
+    """The samples in the arrays `x` and `y` of the file, or `x_test` and `y_test` if `part` is "_test"."""
+    x_name, y_name = f"x{part}", f"y{part}"
     names = npz_names(path)
-    for key in (kx, ky) if require_label else (kx,):
+    for key in (x_name, y_name) if require_label else (x_name,):
         if key not in names:
-            raise FedsacError(f"{path}: no array {key} (there are: {some(sorted(names))}); {SAVE} as {kx}= and {ky}=")
-    x, channel = samples(_array(path, kx), f"{path}: {kx}")
-    labels = _labels(_array(path, ky), len(x), f"{path}: {ky}") if ky in names else None
+            raise FedsacError(
+                f"{path}: no array {key} (there are: {some(sorted(names))}); {SAVE_HINT} as {x_name}= and {y_name}="
+            )
+    x, channel = samples(_array(path, x_name), f"{path}: {x_name}")
+    labels = _labels(_array(path, y_name), len(x), f"{path}: {y_name}") if y_name in names else None
     return Table(x, labels, (), channel, top=255.0 if x.dtype == np.uint8 else 1.0)
 
 
@@ -42,14 +44,14 @@ def _array(path: Path, key: str) -> np.ndarray:
     try:
         with np.load(path, allow_pickle=False) as file:
             array = file[key]
-        if not isinstance(array, np.ndarray):  # numpy hands out the bytes of a member it does not know
+        if not isinstance(array, np.ndarray):  # numpy returns the bytes of a member that is not an array
             raise ValueError("not an array")
         return array
-    # A damaged member surfaces wherever zip, zlib or numpy's header parser happens to trip over it.
+    # Damage may show in zipfile, zlib or numpy's header parser, each with exceptions of its own.
     except (ValueError, TypeError, SyntaxError, tokenize.TokenError, NotImplementedError, MemoryError) as err:
         if "Object arrays" in str(err):
             raise FedsacError(
-                f"{path}: {key} holds Python objects, which are never loaded; {SAVE} as numbers or text"
+                f"{path}: {key} holds Python objects, which are never loaded; {SAVE_HINT} as numbers or text"
             ) from err
         raise _damaged(path, key, err) from err
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as err:
@@ -59,11 +61,11 @@ def _array(path: Path, key: str) -> np.ndarray:
 
 
 def _damaged(path: Path, key: str, err: Exception) -> FedsacError:
-    return FedsacError(f"{path}: {key} cannot be read ({cause(err)}); {SAVE}")
+    return FedsacError(f"{path}: {key} cannot be read ({cause(err)}); {SAVE_HINT}")
 
 
 def samples(x: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows [n, d] in uint8 or float64 and the channel of each feature."""
+    """Samples as rows [n, d] of uint8 or float64, and the channel of each feature [d]."""
     shape = "x".join(map(str, x.shape))
     if x.dtype.kind not in "biuf":
         raise FedsacError(f"{where} is {x.dtype}, not numbers; save it as uint8 or as a float type")
@@ -82,11 +84,11 @@ def samples(x: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     rows = x.reshape(n, d)
     if x.dtype != np.uint8:
         rows = np.ascontiguousarray(rows, dtype=np.float64)
-        _refuse_gaps(rows, x.shape, where)
+        _refuse_non_finite(rows, x.shape, where)
     return rows, channel.astype(np.int64)
 
 
-def _refuse_gaps(rows: np.ndarray, shape: tuple[int, ...], where: str) -> None:
+def _refuse_non_finite(rows: np.ndarray, shape: tuple[int, ...], where: str) -> None:
     finite = np.isfinite(rows)
     if finite.all():
         return

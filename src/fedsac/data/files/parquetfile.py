@@ -1,4 +1,4 @@
-"""Samples out of a .parquet file, by the rules of a .csv file; needs pyarrow."""
+"""Reading a .parquet file, by the rules of a .csv file; needs pyarrow."""
 
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from fedsac.data.files.tables import Table, check_columns, named_table
 from fedsac.data.messages import cause, shown, unreadable
 from fedsac.errors import FedsacError
 
-MEND = "fill it in or drop the row"
+FILL_HINT = "fill it in or drop the row"
 
 
 def read_parquet(path: Path, label: str, require_label: bool) -> Table:
-    """Read the file whole: one label column, numbers in all the others."""
+    """Read the whole file: one label column, numbers in all the other columns."""
     names, content = _content(path)
     check_columns(path, names, label, require_label)
     if content.num_rows == 0:
@@ -41,7 +41,7 @@ def _content(path: Path) -> tuple[list[str], Any]:
         # From memory: given a path, pyarrow takes folders named a=b above the file for columns.
         # On one thread: with torch loaded, pyarrow's thread pool sometimes aborts the process when it ends.
         content = parquet.ParquetFile(pyarrow.BufferReader(raw)).read(use_threads=False)
-        content.validate(full=True)  # text that is not UTF-8 would only show later
+        content.validate(full=True)  # text that is not UTF-8 would otherwise fail only later
         return list(content.schema.names), content
     except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as err:
         raise FedsacError(f"{path}: damaged, or no parquet file ({cause(err)}); write it again") from err
@@ -60,7 +60,7 @@ def _numbers(column: Any, where: str) -> np.ndarray:
     values = column.to_numpy().astype(np.float64)
     if (bad := np.flatnonzero(~np.isfinite(values))).size:
         i = int(bad[0])
-        raise FedsacError(f"{where}, row {i} (counting from 0): {values[i]} is not a finite number; {MEND}")
+        raise FedsacError(f"{where}, row {i} (counting from 0): {values[i]} is not a finite number; {FILL_HINT}")
     return values
 
 
@@ -79,4 +79,4 @@ def _labels(column: Any, where: str) -> list[str]:
 def _refuse_nulls(column: Any, where: str) -> None:
     if column.null_count:
         row = column.is_null().to_pylist().index(True)
-        raise FedsacError(f"{where}, row {row} (counting from 0): the value is missing; {MEND}")
+        raise FedsacError(f"{where}, row {row} (counting from 0): the value is missing; {FILL_HINT}")

@@ -1,4 +1,4 @@
-"""Files of one's own: .npz, .csv and .parquet, read into one kind of table."""
+"""Reading a data file, .npz, .csv or .parquet, into a `Table`."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from fedsac.errors import FedsacError
 
 
 def read_table(path: Path, label: str, require_label: bool) -> Table:
-    """Read a file whole; `label` names the label column of a .csv or .parquet (an .npz has `y`)."""
+    """Read a whole file; `label` names the label column of a .csv or .parquet (in an .npz the labels are `y`)."""
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return read_npz(path, require_label)

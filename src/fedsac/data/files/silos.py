@@ -1,4 +1,4 @@
-"""A folder of silos: one file a client, the server's validation file, and perhaps a test file."""
+"""A folder of silos: one data file per client, the server's validation file, and perhaps a test file."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from fedsac.data.messages import unreadable
 from fedsac.errors import FedsacError
 
 VALIDATION, TEST = "validation", "test"
-IGNORED = (".md", ".txt", ".toml")  # what people lay beside data to describe it
+IGNORED_SUFFIXES = (".md", ".txt", ".toml")  # of files that describe the data
 
 
 def load_silos(folder: Path, label: str) -> DataSet:
-    """Read every silo of a folder; all must have the same features."""
+    """Read all files of a folder into one data set; they must have the same features."""
     files = _files(folder)
     clients = sorted(name for name in files if name not in (VALIDATION, TEST))
     if len(clients) < 2:
@@ -27,7 +27,7 @@ def load_silos(folder: Path, label: str) -> DataSet:
     if VALIDATION not in files:
         raise FedsacError(f"{folder}: no {VALIDATION}.npz, .csv or .parquet in it; put the server's samples there")
     order = [*clients, VALIDATION, *([TEST] if TEST in files else [])]
-    tables = _alike({name: _read(files[name], label) for name in order}, files)
+    tables = _aligned({name: _read(files[name], label) for name in order}, files)
     parts = [*clients, VALIDATION]
     classes = class_names((text for name in parts for text in _labels(tables[name])), str(folder))
     rows = _rows({name: len(tables[name].x) for name in parts})
@@ -51,7 +51,7 @@ def load_silos(folder: Path, label: str) -> DataSet:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """The data files by client name, the roles in lower case."""
+    """The data files by client name, or by `validation` and `test` in lower case."""
     files: dict[str, Path] = {}
     try:
         entries = sorted(folder.iterdir())
@@ -59,7 +59,7 @@ def _files(folder: Path) -> dict[str, Path]:
         raise unreadable(folder, err) from err
     for path in entries:
         suffix = path.suffix.lower()
-        if path.name.startswith(".") or (suffix in IGNORED and path.is_file()):
+        if path.name.startswith(".") or (suffix in IGNORED_SUFFIXES and path.is_file()):
             continue
         if suffix not in SUFFIXES or not path.is_file():
             raise FedsacError(f"{path}: not a silo; such a folder holds {', '.join(SUFFIXES)} files, move others away")
@@ -78,13 +78,15 @@ def _read(path: Path, label: str) -> Table:
     return read_table(path, label, require_label=True)
 
 
-def _alike(tables: dict[str, Table], files: dict[str, Path]) -> dict[str, Table]:
-    # Names say more than counts, so a table that has them is the measure for the others.
+def _aligned(tables: dict[str, Table], files: dict[str, Path]) -> dict[str, Table]:
+    """All tables with their columns in the same order."""
+    # The first table with column names is the reference: names tell more than the number of columns.
     like = next((name for name, table in tables.items() if table.features), next(iter(tables)))
     return {name: aligned(table, str(files[name]), tables[like], str(files[like])) for name, table in tables.items()}
 
 
 def _rows(counts: dict[str, int]) -> dict[str, np.ndarray]:
+    """The rows of each part, when parts of these lengths are concatenated."""
     ends = np.cumsum(list(counts.values()))
     return {
         name: np.arange(end - count, end, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The one kind of table that every data file is read into, and how two of them are aligned."""
+"""`Table`: what every data file is read into; checking its columns, and aligning them with those of another."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,22 +13,22 @@ SUFFIXES = (".npz", ".csv", ".parquet")
 
 @dataclass(frozen=True)
 class Table:
-    """The samples of one file."""
+    """The samples in one file."""
 
     x: np.ndarray  # [n, d] uint8 or float64
-    labels: list[str] | None  # None where the file has none
-    features: tuple[str, ...]  # () where they have no names (.npz)
-    channel: np.ndarray  # [d] int64
-    top: float
+    labels: list[str] | None  # None if the file has none
+    features: tuple[str, ...]  # () if they have no names (.npz)
+    channel: np.ndarray  # [d] int64, as in `DataSet`
+    top: float  # as in `DataSet`
 
 
 def named_table(x: np.ndarray, labels: list[str] | None, features: tuple[str, ...]) -> Table:
-    """A table with named columns: each feature is a channel of its own."""
+    """A table with named columns, each a channel of its own."""
     return Table(x, labels, features, np.arange(len(features), dtype=np.int64), top=1.0)
 
 
 def check_columns(path: Path, names: list[str], label: str, require_label: bool) -> None:
-    """Refuse column names that cannot be told apart, and a table without labels or without features."""
+    """Raise if column names are missing or repeated, or if there is no label column or no feature."""
     where = f"{path}: line 1" if path.suffix.lower() == ".csv" else f"{path}: schema"
     for i, name in enumerate(names, 1):
         if not name or name.startswith("__index_level_"):
@@ -50,7 +50,7 @@ def check_columns(path: Path, names: list[str], label: str, require_label: bool)
 
 
 def aligned(table: Table, name: str, like: Table, like_name: str) -> Table:
-    """The table with its columns in the order of another; refused where the two do not fit together."""
+    """The table with its columns in the order of table `like`; raises if the two do not have the same features."""
     d, like_d = table.x.shape[1], like.x.shape[1]
     if table.features and like.features:
         if set(table.features) != set(like.features):

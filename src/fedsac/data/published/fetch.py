@@ -1,4 +1,4 @@
-"""Downloads from the publishers, or from a mirror: checked by hash, whole or not at all."""
+"""Downloads from the publishers or a mirror, checked by hash; a file appears in its folder only when it is complete."""
 
 import gzip
 import os
@@ -14,27 +14,27 @@ from urllib.parse import urlsplit
 
 from fedsac.data.messages import cause
 from fedsac.data.published.readers import present
-from fedsac.data.published.registry import DATA_ENV, Published, cache, existing, find
+from fedsac.data.published.registry import DATA_ENV, PublishedDataSet, cache_folder, find, require_folder
 from fedsac.errors import FedsacError
 
 MIRROR_ENV = "FEDSAC_MIRROR"
-ELSEWHERE = "get the archive elsewhere"
-TIMEOUTS = (10.0, 30.0)  # seconds to connect and between two pieces: an offline machine must not wait long
+ELSEWHERE_HINT = "get the archive elsewhere"
+TIMEOUTS_SECONDS = (10.0, 30.0)  # to connect, and between two chunks: an offline machine must not wait long
 
 
-def obtain(wanted: Published, data_dir: Path | None, quiet: bool) -> Path:
-    """The folder that has all the files of a set; what is nowhere is downloaded first."""
-    found = find(wanted, data_dir)
-    if found.folder is not None:
-        return found.folder
-    root = cache() if data_dir is None else existing(data_dir, "--data-dir")
+def obtain(wanted: PublishedDataSet, data_dir: Path | None, quiet: bool) -> Path:
+    """The folder with all files of a data set, which is downloaded first if it is not on this machine."""
+    search = find(wanted, data_dir)
+    if search.folder is not None:
+        return search.folder
+    root = cache_folder() if data_dir is None else require_folder(data_dir, "--data-dir")
     folder = root / wanted.folder
     source = _source(wanted)
     try:
-        with _workplace(folder) as temporary:
+        with _temporary_folder(folder) as temporary:
             _download(wanted, source, folder, temporary, quiet)
-    except _NoDownload as err:
-        raise FedsacError(_missing(wanted, source, folder, found.partial, str(err))) from err
+    except _DownloadError as err:
+        raise FedsacError(_missing_message(wanted, source, folder, search.partial, str(err))) from err
     except OSError as err:
         raise FedsacError(
             f"{folder}: cannot be written ({err.strerror or err}); name another folder with --data-dir"
@@ -42,11 +42,12 @@ def obtain(wanted: Published, data_dir: Path | None, quiet: bool) -> Path:
     return folder
 
 
-class _NoDownload(Exception):
-    """The server could not be reached or did not hand the file over; the text says why."""
+class _DownloadError(Exception):
+    """The server could not be reached or did not deliver the file; the text says why."""
 
 
-def _source(wanted: Published) -> str:
+def _source(wanted: PublishedDataSet) -> str:
+    """The address of the folder to download from: the publisher's, or the mirror's."""
     mirror = os.environ.get(MIRROR_ENV)
     if not mirror:
         return wanted.url
@@ -61,7 +62,7 @@ def _source(wanted: Published) -> str:
 
 
 @contextmanager
-def _workplace(folder: Path) -> Iterator[Path]:
+def _temporary_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder inside the folder, so that finished files can be renamed into place."""
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,7 @@ def _workplace(folder: Path) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def _download(wanted: Published, source: str, folder: Path, temporary: Path, quiet: bool) -> None:
+def _download(wanted: PublishedDataSet, source: str, folder: Path, temporary: Path, quiet: bool) -> None:
     for name, md5 in wanted.md5.items():
         archive = name.endswith(".tar.gz")
         if not archive and present(folder, name):
@@ -82,7 +83,7 @@ def _download(wanted: Published, source: str, folder: Path, temporary: Path, qui
         path = _retrieve(source + name, name, md5, temporary, quiet)
         ready = _unpack(path, wanted, source + name) if archive else [path]
         for part in ready:
-            # What the user has there already is the user's: never replaced.
+            # Files that are there already are the user's: never replace them.
             if not present(folder, part.name):
                 part.replace(folder / part.name)
 
@@ -104,26 +105,29 @@ def _retrieve(url: str, name: str, md5: str, temporary: Path, quiet: bool) -> Pa
     try:
         path = Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=temporary, downloader=download))
     except requests.RequestException as err:
-        raise _NoDownload(_reason(err, url)) from err
+        raise _DownloadError(_reason(err, url)) from err
     path.chmod(0o644)  # pooch leaves 0600, which locks colleagues out of a shared folder
     return path
 
 
 def _stream(url: str, output: Path, quiet: bool) -> None:
-    """Write what is at the address to the file. pooch's own way leaves the connection open on failure."""
+    """Download an address to a file. pooch's own downloader leaves the connection open on failure."""
     import requests
     from tqdm import tqdm
 
     headers = {"Accept-Encoding": "identity"}  # a .gz unpacked on the way would not match its hash
     hidden = quiet or not sys.stderr.isatty()
-    with requests.get(url, stream=True, timeout=TIMEOUTS, headers=headers) as response, output.open("wb") as file:
+    with (
+        requests.get(url, stream=True, timeout=TIMEOUTS_SECONDS, headers=headers) as response,
+        output.open("wb") as file,
+    ):
         response.raise_for_status()
         size = response.headers.get("Content-Length", "")
         total = int(size) if size.isdecimal() else None
         with tqdm(total=total, desc=Path(url).name, unit="B", unit_scale=True, disable=hidden) as bar:
-            for piece in response.iter_content(1 << 16):
-                file.write(piece)
-                bar.update(len(piece))
+            for chunk in response.iter_content(1 << 16):
+                file.write(chunk)
+                bar.update(len(chunk))
 
 
 def _reason(err: Exception, url: str) -> str:
@@ -143,7 +147,7 @@ def _reason(err: Exception, url: str) -> str:
     return f"{url}: {cause(err)}"
 
 
-def _missing(wanted: Published, source: str, folder: Path, partial: tuple[str, ...], reason: str) -> str:
+def _missing_message(wanted: PublishedDataSet, source: str, folder: Path, partial: tuple[str, ...], reason: str) -> str:
     unpack = "; unpack it there" if any(name.endswith(".tar.gz") for name in wanted.md5) else ""
     place = folder.parent if unpack else folder
     some = f" (found in part: {'; '.join(partial)})" if partial else ""
@@ -154,9 +158,9 @@ def _missing(wanted: Published, source: str, folder: Path, partial: tuple[str, .
     )
 
 
-def _unpack(archive: Path, wanted: Published, url: str) -> list[Path]:
-    """Write the members we expect, each under a name of our own choosing, beside the archive."""
-    # Only these names are looked at: no path out of the archive ever reaches the disk.
+def _unpack(archive: Path, wanted: PublishedDataSet, url: str) -> list[Path]:
+    """Extract the expected files of an archive into the archive's folder."""
+    # Only members with these names are read, and written to our paths: no path from the archive is ever used.
     expected = {f"{wanted.folder}/{name}": archive.parent / name for name in wanted.files}
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -165,11 +169,11 @@ def _unpack(archive: Path, wanted: Published, url: str) -> list[Path]:
                     continue
                 content = tar.extractfile(member) if member.isreg() else None
                 if content is None:
-                    raise FedsacError(f"{url}: {member.name} in it is not a plain file; {ELSEWHERE}")
+                    raise FedsacError(f"{url}: {member.name} in it is not a plain file; {ELSEWHERE_HINT}")
                 with content, expected[member.name].open("wb") as out:
                     copyfileobj(content, out)
     except (EOFError, gzip.BadGzipFile, tarfile.TarError, zlib.error) as err:
-        raise FedsacError(f"{url}: cannot be unpacked ({cause(err)}); {ELSEWHERE}") from err
+        raise FedsacError(f"{url}: cannot be unpacked ({cause(err)}); {ELSEWHERE_HINT}") from err
     if lacking := [name for name, path in expected.items() if not path.exists()]:
-        raise FedsacError(f"{url}: lacks {', '.join(lacking)}; {ELSEWHERE}")
+        raise FedsacError(f"{url}: lacks {', '.join(lacking)}; {ELSEWHERE_HINT}")
     return list(expected.values())

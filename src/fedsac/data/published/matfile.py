@@ -1,7 +1,7 @@
-"""Numeric arrays out of MATLAB 5 files (.mat), plain or compressed.
+"""Reading numeric arrays from MATLAB 5 files (.mat), plain or compressed.
 
-scipy can read them too, but a single wrong byte in a length or type field can make it take the whole
-interpreter down (scipy 1.17, found by fuzzing). Here every length is checked before it is believed.
+scipy can read them too, but a single wrong byte in a length or type field can crash the whole interpreter (scipy 1.17,
+found by fuzzing). Here every length is checked before it is used.
 """
 
 import math
@@ -15,12 +15,13 @@ import numpy as np
 from fedsac.data.messages import cause
 from fedsac.errors import FedsacError
 
-HEADER = 128
+HEADER_BYTES = 128
 INT8, INT32, UINT32, MATRIX, COMPRESSED = 1, 5, 6, 14, 15
 COMPLEX = 0x0800
-# How numbers are stored, and the type they have in MATLAB: whole doubles are often stored as bytes.
-STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-CLASSES = {
+# numpy's types by MATLAB's numbers for them: as stored in the file, and as the array has it in MATLAB. The two differ:
+# doubles that are whole numbers are often stored as bytes.
+STORED_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+MATLAB_CLASSES = {
     6: "f8",
     7: "f4",
     8: "i1",
@@ -34,37 +35,37 @@ CLASSES = {
 }
 
 
-class _Damage(Exception):
-    """What does not fit, within one element of the file."""
+class _DamageError(Exception):
+    """What is wrong in one element of the file."""
 
 
 class _Element(NamedTuple):
     kind: int
     data: memoryview
-    end: int  # where the next one begins
+    end: int  # offset of the next element
 
 
 def read_mat(path: Path, raw: bytes) -> dict[str, np.ndarray | None]:
-    """The variables in the file by name; None stands for one that is not a plain array of numbers."""
+    """The variables in the file by name; None for one that is not an array of real numbers."""
     order = _byte_order(path, raw)
-    found: dict[str, np.ndarray | None] = {}
-    at = HEADER
+    variables: dict[str, np.ndarray | None] = {}
+    offset = HEADER_BYTES
     try:
-        while at < len(raw):
-            element = _element(memoryview(raw), at, order)
+        while offset < len(raw):
+            element = _element(memoryview(raw), offset, order)
             if element.kind == COMPRESSED:
                 name, values = _variable(_inflated(element.data, order), order)
             elif element.kind == MATRIX:
                 name, values = _variable(element.data, order)
             else:
-                raise _Damage(f"type {element.kind} is no variable")
-            found[name] = values
-            at = element.end
-    except _Damage as err:
+                raise _DamageError(f"type {element.kind} is no variable")
+            variables[name] = values
+            offset = element.end
+    except _DamageError as err:
         raise FedsacError(
-            f"{path}: damaged in the variable at byte {at} ({err}); replace the file with an undamaged copy"
+            f"{path}: damaged in the variable at byte {offset} ({err}); replace the file with an undamaged copy"
         ) from err
-    return found
+    return variables
 
 
 def _byte_order(path: Path, raw: bytes) -> str:
@@ -76,20 +77,20 @@ def _byte_order(path: Path, raw: bytes) -> str:
     return order
 
 
-def _element(data: memoryview, at: int, order: str) -> _Element:
-    if at + 8 > len(data):
-        raise _Damage(f"truncated: {len(data) - at} bytes are left for a tag of 8")
-    kind, size = (int(v) for v in np.frombuffer(data[at : at + 8], f"{order}u4"))
-    start, end = at + 8, at + 8 + size
+def _element(data: memoryview, offset: int, order: str) -> _Element:
+    if offset + 8 > len(data):
+        raise _DamageError(f"truncated: {len(data) - offset} bytes are left for a tag of 8")
+    kind, size = (int(v) for v in np.frombuffer(data[offset : offset + 8], f"{order}u4"))
+    start, end = offset + 8, offset + 8 + size
     if kind >> 16:  # the small format: up to 4 bytes of data within the tag
         kind, size = kind & 0xFFFF, kind >> 16
         if size > 4:
-            raise _Damage(f"{size} bytes in a tag that has room for 4")
-        start, end = at + 4, at + 8
+            raise _DamageError(f"{size} bytes in a tag that has room for 4")
+        start, end = offset + 4, offset + 8
     elif kind != COMPRESSED:
         end += -size % 8
     if start + size > len(data):
-        raise _Damage(f"truncated: {size} bytes are due and {len(data) - start} are left")
+        raise _DamageError(f"truncated: {size} bytes are due and {len(data) - start} are left")
     return _Element(kind, data[start : start + size], end)
 
 
@@ -97,10 +98,10 @@ def _inflated(data: memoryview, order: str) -> memoryview:
     try:
         plain = zlib.decompress(data)
     except zlib.error as err:
-        raise _Damage(cause(err)) from err
+        raise _DamageError(cause(err)) from err
     element = _element(memoryview(plain), 0, order)
     if element.kind != MATRIX:
-        raise _Damage(f"type {element.kind} is no variable")
+        raise _DamageError(f"type {element.kind} is no variable")
     return element.data
 
 
@@ -110,37 +111,37 @@ def _variable(data: memoryview, order: str) -> tuple[str, np.ndarray | None]:
     shape = tuple(int(v) for v in _numbers(next(parts), INT32, order, "dimensions"))
     name_part = next(parts)
     if name_part.kind != INT8:
-        raise _Damage(f"type {name_part.kind} where its name belongs")
+        raise _DamageError(f"type {name_part.kind} where its name belongs")
     name = bytes(name_part.data).decode("ascii", errors="replace")
     if len(flags) != 2 or len(shape) < 2 or min(shape) < 0:
-        raise _Damage("flags or dimensions make no sense")
-    as_type = CLASSES.get(int(flags[0]) & 0xFF)
+        raise _DamageError("flags or dimensions make no sense")
+    as_type = MATLAB_CLASSES.get(int(flags[0]) & 0xFF)
     if as_type is None or int(flags[0]) & COMPLEX:
         return name, None
     return name, _array(next(parts), shape, np.dtype(as_type), order)
 
 
 def _parts(data: memoryview, order: str) -> Iterator[_Element]:
-    at = 0
+    offset = 0
     while True:
-        part = _element(data, at, order)
+        part = _element(data, offset, order)
         yield part
-        at = part.end
+        offset = part.end
 
 
 def _numbers(part: _Element, kind: int, order: str, what: str) -> np.ndarray:
     if part.kind != kind or len(part.data) % 4:
-        raise _Damage(f"type {part.kind} of {len(part.data)} bytes where its {what} belong")
-    return np.frombuffer(part.data, f"{order}{STORED[kind]}")
+        raise _DamageError(f"type {part.kind} of {len(part.data)} bytes where its {what} belong")
+    return np.frombuffer(part.data, f"{order}{STORED_TYPES[kind]}")
 
 
 def _array(part: _Element, shape: tuple[int, ...], as_type: np.dtype, order: str) -> np.ndarray:
-    if part.kind not in STORED:
-        raise _Damage(f"type {part.kind} where its numbers belong")
-    stored = np.dtype(f"{order}{STORED[part.kind]}")
+    if part.kind not in STORED_TYPES:
+        raise _DamageError(f"type {part.kind} where its numbers belong")
+    stored = np.dtype(f"{order}{STORED_TYPES[part.kind]}")
     if len(part.data) != math.prod(shape) * stored.itemsize:
-        raise _Damage(f"{len(part.data)} bytes of {stored} for the dimensions {'x'.join(map(str, shape))}")
+        raise _DamageError(f"{len(part.data)} bytes of {stored} for the dimensions {'x'.join(map(str, shape))}")
     if as_type.kind != "f" and stored.kind == "f":
-        raise _Damage(f"{stored} values in an array of {as_type}")
+        raise _DamageError(f"{stored} values in an array of {as_type}")
     values = np.frombuffer(part.data, stored).reshape(shape, order="F")
     return values.astype(as_type, copy=False)

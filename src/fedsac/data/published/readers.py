@@ -1,7 +1,7 @@
 """Readers of the published formats: idx (the MNIST family), CIFAR-10's records, SVHN's .mat files.
 
-Each takes the folder the files lie in and checks structure, not hashes: a subset or another crop in
-the same format is welcome, a damaged file is refused by name and place.
+Each takes the folder of the files and checks their structure, not their hashes: a subset or another crop in the same
+format is read; a damaged file is an error that names the file and the byte.
 """
 
 import gzip
@@ -25,13 +25,13 @@ IDX_FILES = (
 CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
 
-IDX_SIDE = 28
-CIFAR_RECORD = 1 + 3 * 32 * 32
-REPLACE = "replace the file with an undamaged copy"
+IDX_SIDE_PIXELS = 28
+CIFAR_RECORD_BYTES = 1 + 3 * 32 * 32
+REPLACE_HINT = "replace the file with an undamaged copy"
 
 
-class Split(NamedTuple):
-    """The training and the test part of a published set."""
+class TrainTest(NamedTuple):
+    """The training and test samples of a published data set."""
 
     x: np.ndarray
     y: np.ndarray
@@ -40,33 +40,33 @@ class Split(NamedTuple):
 
 
 def present(folder: Path, name: str) -> Path | None:
-    """The file of that name in the folder, or its unpacked twin where the name ends in .gz."""
+    """The path of a file in the folder, or of its unpacked version if the name ends in .gz; None if neither exists."""
     for path in (folder / name, folder / name.removesuffix(".gz")):
         if path.is_file():
             return path
     return None
 
 
-def read_idx_set(folder: Path) -> Split:
+def read_idx_set(folder: Path) -> TrainTest:
     """Fashion-MNIST or MNIST: four idx files, packed or not."""
-    train = _idx_pair(_must(folder, IDX_FILES[0]), _must(folder, IDX_FILES[1]))
-    test = _idx_pair(_must(folder, IDX_FILES[2]), _must(folder, IDX_FILES[3]))
-    return Split(*train, *test)
+    train = _idx_pair(_required(folder, IDX_FILES[0]), _required(folder, IDX_FILES[1]))
+    test = _idx_pair(_required(folder, IDX_FILES[2]), _required(folder, IDX_FILES[3]))
+    return TrainTest(*train, *test)
 
 
-def read_cifar(folder: Path) -> Split:
-    """CIFAR-10's binary version: records of a label byte and the planes R, G, B."""
-    batches = [_cifar_batch(_must(folder, name)) for name in CIFAR_FILES]
+def read_cifar(folder: Path) -> TrainTest:
+    """CIFAR-10's binary version: records of a label byte and the colour planes R, G, B."""
+    batches = [_cifar_batch(_required(folder, name)) for name in CIFAR_FILES]
     x, y = (np.concatenate(parts) for parts in zip(*batches[:-1], strict=True))
-    return Split(x, y, *batches[-1])
+    return TrainTest(x, y, *batches[-1])
 
 
-def read_svhn(folder: Path) -> Split:
-    """SVHN's cropped digits; rows are planes R, G, B as in CIFAR-10."""
-    return Split(*_svhn_mat(_must(folder, SVHN_FILES[0])), *_svhn_mat(_must(folder, SVHN_FILES[1])))
+def read_svhn(folder: Path) -> TrainTest:
+    """SVHN's cropped digits; a sample's colour planes follow each other, R, G, B, as in CIFAR-10."""
+    return TrainTest(*_svhn_mat(_required(folder, SVHN_FILES[0])), *_svhn_mat(_required(folder, SVHN_FILES[1])))
 
 
-def _must(folder: Path, name: str) -> Path:
+def _required(folder: Path, name: str) -> Path:
     path = present(folder, name)
     if path is None:
         raise FedsacError(f"{folder / name}: no such file; put it there or name another folder")
@@ -84,9 +84,10 @@ def read_idx_images(path: Path) -> np.ndarray:
     """Images of one idx file, [n, 784] uint8."""
     raw = _unpacked(path)
     n, rows, columns = _idx_header(path, raw, magic=2051, dims=3)
-    if (rows, columns) != (IDX_SIDE, IDX_SIDE):
+    if (rows, columns) != (IDX_SIDE_PIXELS, IDX_SIDE_PIXELS):
         raise FedsacError(
-            f"{path}: byte 8 says images of {rows}x{columns}, not {IDX_SIDE}x{IDX_SIDE}; it is of another set"
+            f"{path}: byte 8 says images of {rows}x{columns}, not {IDX_SIDE_PIXELS}x{IDX_SIDE_PIXELS}; "
+            "it is of another set"
         )
     _idx_length(path, raw, header=16, body=n * rows * columns)
     # A copy, because a view of bytes is read-only and torch complains about that.
@@ -101,19 +102,21 @@ def read_idx_labels(path: Path) -> np.ndarray:
     y = np.frombuffer(raw, np.uint8, offset=8)
     if (bad := np.flatnonzero(y > 9)).size:
         i = int(bad[0])
-        raise FedsacError(f"{path}: label {i} (byte {8 + i}) is {y[i]}, not 0..9; {REPLACE}")
+        raise FedsacError(f"{path}: label {i} (byte {8 + i}) is {y[i]}, not 0..9; {REPLACE_HINT}")
     return y.astype(np.int64)
 
 
 def _idx_header(path: Path, raw: bytes, magic: int, dims: int) -> tuple[int, ...]:
     size = 4 + 4 * dims
     if len(raw) < size:
-        raise FedsacError(f"{path}: truncated: {len(raw)} bytes where the header alone has {size}; {REPLACE}")
-    found, *shape = struct.unpack(f">{1 + dims}I", raw[:size])
-    if found != magic:
-        raise FedsacError(f"{path}: byte 0: the magic number is {found}, not {magic} as in such an idx file; {REPLACE}")
+        raise FedsacError(f"{path}: truncated: {len(raw)} bytes where the header alone has {size}; {REPLACE_HINT}")
+    number, *shape = struct.unpack(f">{1 + dims}I", raw[:size])
+    if number != magic:
+        raise FedsacError(
+            f"{path}: byte 0: the magic number is {number}, not {magic} as in such an idx file; {REPLACE_HINT}"
+        )
     if shape[0] == 0:
-        raise FedsacError(f"{path}: byte 4 says it holds 0 samples; {REPLACE}")
+        raise FedsacError(f"{path}: byte 4 says it holds 0 samples; {REPLACE_HINT}")
     return tuple(shape)
 
 
@@ -121,7 +124,7 @@ def _idx_length(path: Path, raw: bytes, header: int, body: int) -> None:
     if len(raw) != header + body:
         state = "truncated" if len(raw) < header + body else "too long"
         raise FedsacError(
-            f"{path}: {state}: its header means {header + body} bytes, but there are {len(raw)}; {REPLACE}"
+            f"{path}: {state}: its header means {header + body} bytes, but there are {len(raw)}; {REPLACE_HINT}"
         )
 
 
@@ -132,9 +135,9 @@ def _unpacked(path: Path) -> bytes:
     try:
         return gzip.decompress(raw)
     except EOFError as err:
-        raise FedsacError(f"{path}: truncated: the gzip stream breaks off at byte {len(raw)}; {REPLACE}") from err
+        raise FedsacError(f"{path}: truncated: the gzip stream breaks off at byte {len(raw)}; {REPLACE_HINT}") from err
     except (gzip.BadGzipFile, zlib.error) as err:
-        raise FedsacError(f"{path}: damaged gzip file ({cause(err)}); {REPLACE}") from err
+        raise FedsacError(f"{path}: damaged gzip file ({cause(err)}); {REPLACE_HINT}") from err
 
 
 def _bytes(path: Path) -> bytes:
@@ -146,17 +149,19 @@ def _bytes(path: Path) -> bytes:
 
 def _cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     raw = np.frombuffer(_bytes(path), np.uint8)
-    if raw.size == 0 or raw.size % CIFAR_RECORD:
-        whole = raw.size // CIFAR_RECORD
+    if raw.size == 0 or raw.size % CIFAR_RECORD_BYTES:
+        whole = raw.size // CIFAR_RECORD_BYTES
         raise FedsacError(
-            f"{path}: truncated: {raw.size} bytes are {whole} records of {CIFAR_RECORD} bytes and "
-            f"{raw.size % CIFAR_RECORD} left over from byte {whole * CIFAR_RECORD}; {REPLACE}"
+            f"{path}: truncated: {raw.size} bytes are {whole} records of {CIFAR_RECORD_BYTES} bytes and "
+            f"{raw.size % CIFAR_RECORD_BYTES} left over from byte {whole * CIFAR_RECORD_BYTES}; {REPLACE_HINT}"
         )
-    records = raw.reshape(-1, CIFAR_RECORD)
+    records = raw.reshape(-1, CIFAR_RECORD_BYTES)
     labels = records[:, 0]
     if (bad := np.flatnonzero(labels > 9)).size:
         i = int(bad[0])
-        raise FedsacError(f"{path}: record {i} (byte {i * CIFAR_RECORD}) has label {labels[i]}, not 0..9; {REPLACE}")
+        raise FedsacError(
+            f"{path}: record {i} (byte {i * CIFAR_RECORD_BYTES}) has label {labels[i]}, not 0..9; {REPLACE_HINT}"
+        )
     return np.ascontiguousarray(records[:, 1:]), labels.astype(np.int64)
 
 
@@ -166,27 +171,28 @@ def _svhn_mat(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if x.ndim == 3:  # MATLAB drops the last dimension of a single image
         x = x[..., None]
     if x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.shape[3] == 0 or x.dtype != np.uint8:
-        raise FedsacError(f"{path}: X is {_kind(x)}, not uint8 of 32x32x3xN; {REPLACE}")
+        raise FedsacError(f"{path}: X is {_type_and_shape(x)}, not uint8 of 32x32x3xN; {REPLACE_HINT}")
     if y.size != x.shape[3] or max(y.shape) != y.size:
         raise FedsacError(
-            f"{path}: y is {_kind(y)}, not one number for each of the {x.shape[3]} images in X; {REPLACE}"
+            f"{path}: y is {_type_and_shape(y)}, not one number for each of the {x.shape[3]} images in X; "
+            f"{REPLACE_HINT}"
         )
     y = y.ravel()
     if (bad := np.flatnonzero(~np.isin(y, np.arange(1, 11)))).size:
         i = int(bad[0])
-        raise FedsacError(f"{path}: y of image {i} (counting from 0) is {y[i]}, not 1..10; {REPLACE}")
+        raise FedsacError(f"{path}: y of image {i} (counting from 0) is {y[i]}, not 1..10; {REPLACE_HINT}")
     rows = np.ascontiguousarray(x.transpose(3, 2, 0, 1)).reshape(len(y), -1)
     return rows, y.astype(np.int64) % 10  # the files call the digit 0 class 10
 
 
 def _variable(path: Path, content: dict[str, np.ndarray | None], name: str) -> np.ndarray:
     if name not in content:
-        raise FedsacError(f"{path}: no variable {name} (there are: {some(sorted(content))}); {REPLACE}")
+        raise FedsacError(f"{path}: no variable {name} (there are: {some(sorted(content))}); {REPLACE_HINT}")
     values = content[name]
     if values is None:
-        raise FedsacError(f"{path}: {name} is not an array of real numbers; {REPLACE}")
+        raise FedsacError(f"{path}: {name} is not an array of real numbers; {REPLACE_HINT}")
     return values
 
 
-def _kind(a: np.ndarray) -> str:
+def _type_and_shape(a: np.ndarray) -> str:
     return f"{a.dtype} of {'x'.join(map(str, a.shape)) or 'no dimension'}"

@@ -1,4 +1,4 @@
-"""The sets that can be named: what they are, where their publishers keep them, where they lie here."""
+"""The published data sets: their files, where to download them, and where to look for them on this machine."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from fedsac.data.published.readers import (
     CIFAR_FILES,
     IDX_FILES,
     SVHN_FILES,
-    Split,
+    TrainTest,
     present,
     read_cifar,
     read_idx_set,
@@ -20,8 +20,8 @@ from fedsac.errors import FedsacError
 DIGITS = "digits"
 DATA_ENV = "FEDSAC_DATA"
 
-TEN = tuple(map(str, range(10)))
-CLOTHES = (
+DIGIT_CLASSES = tuple(map(str, range(10)))
+FASHION_CLASSES = (
     "T-shirt/top",
     "Trouser",
     "Pullover",
@@ -33,32 +33,32 @@ CLOTHES = (
     "Bag",
     "Ankle boot",
 )
-THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 @dataclass(frozen=True)
-class Published:
-    """A set that somebody publishes and fedsac can find, fetch and read."""
+class PublishedDataSet:
+    """A published data set that fedsac can find, download and read."""
 
     name: str
-    folder: str  # below a root
-    files: tuple[str, ...]  # what the reader needs in that folder
-    read: Callable[[Path], Split]
+    folder: str  # its name, below --data-dir, FEDSAC_DATA or the cache
+    files: tuple[str, ...]  # that the reader needs in that folder
+    read: Callable[[Path], TrainTest]
     channels: int
     classes: tuple[str, ...]
-    url: str  # the publisher's folder, with its last slash
-    md5: Mapping[str, str]  # what is downloaded from there; one .tar.gz stands for all the files
+    url: str  # the publisher's folder, ending in a slash
+    md5: Mapping[str, str]  # the files to download from there and their hashes; one .tar.gz holds all `files`
     paper: bool = True
     system: Path | None = None  # where a Linux distribution's package puts the files
 
 
-FASHION = Published(
+FASHION = PublishedDataSet(
     name="fashion-mnist",
     folder="fashion-mnist",
     files=IDX_FILES,
     read=read_idx_set,
     channels=1,
-    classes=CLOTHES,
+    classes=FASHION_CLASSES,
     url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     md5={
         "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
@@ -68,36 +68,36 @@ FASHION = Published(
     },
     system=Path("/usr/share/datasets/fashion-mnist"),  # Debian's dataset-fashion-mnist
 )
-CIFAR10 = Published(
+CIFAR10 = PublishedDataSet(
     name="cifar10",
     folder="cifar-10-batches-bin",
     files=CIFAR_FILES,
     read=read_cifar,
     channels=3,
-    classes=THINGS,
+    classes=CIFAR10_CLASSES,
     url="https://www.cs.toronto.edu/~kriz/",
     md5={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
 )
-SVHN = Published(
+SVHN = PublishedDataSet(
     name="svhn",
     folder="svhn",
     files=SVHN_FILES,
     read=read_svhn,
     channels=3,
-    classes=TEN,
+    classes=DIGIT_CLASSES,
     url="http://ufldl.stanford.edu/housenumbers/",
     md5={
         "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
         "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
     },
 )
-MNIST = Published(
+MNIST = PublishedDataSet(
     name="mnist",
     folder="mnist",
     files=IDX_FILES,
     read=read_idx_set,
     channels=1,
-    classes=TEN,
+    classes=DIGIT_CLASSES,
     url="https://ossci-datasets.s3.amazonaws.com/mnist/",
     md5={
         "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -107,51 +107,51 @@ MNIST = Published(
     },
     paper=False,
 )
-PUBLISHED: dict[str, Published] = {s.name: s for s in (FASHION, CIFAR10, SVHN, MNIST)}
+PUBLISHED: dict[str, PublishedDataSet] = {s.name: s for s in (FASHION, CIFAR10, SVHN, MNIST)}
 
 
 @dataclass(frozen=True)
-class Found:
-    """The outcome of a search: the folder that has all the files, or None and what was there in part."""
+class SearchResult:
+    """The folder that has all files of a data set; or None, and the folders that have some of them."""
 
     folder: Path | None
     partial: tuple[str, ...]  # "FOLDER lacks A, B"
 
 
-def find(wanted: Published, data_dir: Path | None) -> Found:
-    """Look for all the files of a set in the places there are, the nearest to the user first."""
+def find(wanted: PublishedDataSet, data_dir: Path | None) -> SearchResult:
+    """Look for the files of a data set: in `data_dir`, FEDSAC_DATA, the cache, the distribution's package."""
     partial = []
     for folder in _folders(wanted, data_dir):
         missing = [name for name in wanted.files if present(folder, name) is None]
         if not missing:
-            return Found(folder, ())
+            return SearchResult(folder, ())
         if len(missing) < len(wanted.files):
             partial.append(f"{folder} lacks {', '.join(missing)}")
-    return Found(None, tuple(partial))
+    return SearchResult(None, tuple(partial))
 
 
-def _folders(wanted: Published, data_dir: Path | None) -> Iterator[Path]:
+def _folders(wanted: PublishedDataSet, data_dir: Path | None) -> Iterator[Path]:
     if data_dir is not None:
-        yield existing(data_dir, "--data-dir") / wanted.folder
-        # MNIST's files have the names of Fashion-MNIST's: a folder named after another set is not ours.
+        yield require_folder(data_dir, "--data-dir") / wanted.folder
+        # MNIST's files have the same names as Fashion-MNIST's: skip a folder named after another data set.
         if data_dir.resolve().name not in {s.folder for s in PUBLISHED.values()} - {wanted.folder}:
             yield data_dir
     if env := os.environ.get(DATA_ENV):
-        yield existing(Path(env), DATA_ENV) / wanted.folder
-    yield cache() / wanted.folder
+        yield require_folder(Path(env), DATA_ENV) / wanted.folder
+    yield cache_folder() / wanted.folder
     if wanted.system is not None:
         yield wanted.system
 
 
-def existing(root: Path, source: str) -> Path:
-    """The folder itself; a misspelt one must not end in a silent download elsewhere."""
+def require_folder(root: Path, source: str) -> Path:
+    """Return the folder if it exists, else raise: a misspelt one must not lead to a silent download elsewhere."""
     if not root.is_dir():
         raise FedsacError(f"{root} ({source}) is not a folder; make it or name another")
     return root
 
 
-def cache() -> Path:
-    """Where downloads go when no folder was named."""
+def cache_folder() -> Path:
+    """Where downloads go unless --data-dir names another folder."""
     import pooch
 
     return Path(pooch.os_cache("fedsac"))

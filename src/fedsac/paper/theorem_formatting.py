@@ -1,23 +1,24 @@
-"""How the pages on the theorems say a number, a paragraph and a table."""
+"""Numbers, paragraphs and tables as text, for the pages on the theorems."""
 
 from collections.abc import Sequence
 from textwrap import fill
 
 from fedsac.paper.theorem1 import Count
 
-WIDTH = 120
+LINE_CHARACTERS = 120
 
 
-def of(count: Count) -> str:
-    """
-    >>> of(Count(pairs=44, reversed=3))
+def count_text(count: Count) -> str:
+    """The number of reversed pairs, and of all.
+
+    >>> count_text(Count(pairs=44, reversed=3))
     '3 of 44'
     """
     return f"{count.reversed} of {count.pairs}"
 
 
 def percent(count: Count) -> str:
-    """Exactly 0 is told apart from what is rounded to it.
+    """The share of reversed pairs; exactly 0 differs from a share that is rounded to 0.
 
     >>> percent(Count(pairs=4000, reversed=1)), percent(Count(pairs=4000))
     ('0.0 %', '0 %')
@@ -26,25 +27,28 @@ def percent(count: Count) -> str:
 
 
 def vector(values: Sequence[float]) -> str:
-    """
+    """A vector in round brackets.
+
     >>> vector([1.0, 0.5])
     '(1, 0.5)'
     """
     return f"({', '.join(f'{value:g}' for value in values)})"
 
 
-def prose(paragraph: str) -> str:
-    return fill(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False)
+def paragraph(text: str) -> str:
+    """A paragraph with its lines filled."""
+    return fill(text, LINE_CHARACTERS, break_long_words=False, break_on_hyphens=False)
 
 
-def points(*texts: str) -> str:
-    """A list, one point after the other."""
+def bullets(*texts: str) -> str:
+    """A Markdown list, its lines filled."""
     return "\n".join(
-        fill(f"- {text}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        fill(f"- {text}", LINE_CHARACTERS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         for text in texts
     )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
