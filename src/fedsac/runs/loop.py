@@ -25,7 +25,7 @@ from fedsac.runs.watcher import Watcher
 
 
 class Training(Protocol):
-    """A round of local training under way."""
+    """A round of local training in progress."""
 
     def updates(self) -> list[Updates]:
         """Wait for it to end: what came back, for each run."""
@@ -52,7 +52,7 @@ class Engine(Protocol):
 
 
 def play(runs: Sequence[Running], engine: Engine, watcher: Watcher, *, every_round: bool = True) -> list[Result]:
-    """Contributions, then rounds until every run has had all of its own.
+    """Measure contributions, then train round after round until every run has had all its rounds; returns the results.
 
     Commits are made after every round or, where many runs write a lot, as often as they cost little.
     """
@@ -72,8 +72,8 @@ def play(runs: Sequence[Running], engine: Engine, watcher: Watcher, *, every_rou
 
 
 def _play_rounds(runs: Sequence[Running], engine: Engine, watcher: Watcher, commits: Commits) -> None:
-    """Rounds, as many runs side by side as memory holds. On a GPU two parts are under way: while the clients of one
-    train, the server's step of the other is taken."""
+    """The rounds of all runs, in groups of runs that fit in memory at the same time. On a GPU two groups are in
+    progress: while the clients of one train, the server's step of the other is computed."""
     initial = runs[0].prepared.initial
     unfinished = [run for run in runs if not run.over]
     parts = groups_that_fit([run.prepared.clients for run in unfinished], initial.element_size(), initial.device)
@@ -93,11 +93,11 @@ def _play_rounds(runs: Sequence[Running], engine: Engine, watcher: Watcher, comm
 
 
 def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engine, watcher: Watcher) -> None:
-    """The server's step of each run, and what everybody is given after it."""
+    """The server's step of each run, what its clients are assigned after it, and the round's record."""
     sent = [[submodel.parameters for submodel in run.submodels] for run in runs]
     for run, updates in zip(runs, answers, strict=True):
         run.learn(updates)
-    for run in runs:  # only now: a GPU, told what to do for all of them, is waited for once
+    for run in runs:  # after all have learned: `assign` may wait for a GPU, and their work is queued on it by now
         run.assign()
         run.round += 1
     due = [run for run in runs if run.round % run.prepared.config.eval_every == 0 or run.over]
@@ -113,7 +113,7 @@ def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engi
 
 @contextmanager
 def _machine(config: Config) -> Iterator[None]:
-    """Threads and precision as the config has them, and afterwards as they were."""
+    """Set threads and precision as in the config, and restore them afterwards."""
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads or threads)
     try:

@@ -25,7 +25,7 @@ class RoundScores:
 
 def evaluate(runs: Sequence[Running], models: Sequence[Tensor]) -> list[RoundScores]:
     """The scores of each run, whose clients end with `models` [N or 1, parameters]."""
-    # All runs' are begun before the first is waited for: a GPU goes on meanwhile.
+    # Queued for all runs before the first result is waited for, so that a GPU is never idle.
     pending = [_begin(run, own) for run, own in zip(runs, models, strict=True)]
     return [
         RoundScores(
@@ -38,7 +38,8 @@ def evaluate(runs: Sequence[Running], models: Sequence[Tensor]) -> list[RoundSco
 
 
 def _begin(run: Running, models: Tensor) -> tuple[PendingScores, PendingScores, PendingScores | None]:
-    """The scores of one run under way: its rewards' on the test set and on V, and the common model's."""
+    """Start computing the scores of one run: of its clients' models on the test set and on V, and of the common
+    model."""
     layout, test, metric = run.prepared.layout, run.prepared.test, run.task.metric
     whole = len(models) > 1 and all(submodel == layout for submodel in run.submodels)
     neurons = None if whole else run.assignment.neurons
