@@ -497,6 +497,17 @@ def test_a_run_that_fails_later_is_kept_and_can_go_on(here):
     assert fedsac.resume(here / "run").rewards == fedsac.run(TINY.replace(rounds=3)).rewards
 
 
+def test_a_metric_that_fails_in_the_first_round_leaves_nothing(here):
+    """Standing alone is scored before, with the same metric: 4 models on V and on the test set."""
+    (here / "wrong.py").write_text(
+        "CALLS = []\n\n\ndef late_nan(labels, probabilities):\n"
+        "    CALLS.append(1)\n    return 0.5 if len(CALLS) <= 8 else float('nan')\n"
+    )
+    with pytest.raises(FedsacError, match="the metric late_nan returned nan"):
+        fedsac.run(TINY.replace(metric="wrong:late_nan"), here / "run")
+    assert not (here / "run").exists()
+
+
 def test_where_a_write_failed_the_run_stays(here):
     with Folder.create(here / "run", TINY) as folder:
         (here / "run" / "rounds.jsonl").unlink()

@@ -108,7 +108,8 @@ class Folder:
             return
         for file in (file for pattern in ("config.toml", *OURS) for file in self.path.glob(pattern)):
             file.unlink(missing_ok=True)
-        for place in (self.path / "checkpoints", self.path / "rewards", *([self.path] if self._made else [])):
+        below = {(self.path / pattern).parent for pattern in OURS} - {self.path}
+        for place in (*below, *([self.path] if self._made else [])):
             if place.is_dir() and not any(place.iterdir()):
                 place.rmdir()
 

@@ -69,7 +69,7 @@ def run_together(
             return play(runs, LocalEngine(watcher, absent), watcher, every_round=every_round)
         except FedsacError:
             for run in runs:
-                if run.folder is not None and not run.round:
+                if run.folder is not None and not run.records:
                     run.folder.discard()
             raise
 
