@@ -784,7 +784,7 @@ def joining(folder, extra, grid, when, leaves=None):
             toml.write_text(toml.read_text().replace('"data.csv"', '"data.npz"'))
             grid.folders = nodes(folder)
             if leaves is not None:
-                end(folder, leaves, revoked=False)
+                remove(folder, leaves, revoked=False)
 
     grid.before = before
 

@@ -94,6 +94,7 @@ def server_certificate(ca_key: bytes, ca: bytes, names: list[str]) -> tuple[byte
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from cryptography.x509.oid import ExtendedKeyUsageOID
 
     issuer = x509.load_pem_x509_certificate(ca)
     issuing_key = load_pem_private_key(ca_key, None)
@@ -101,7 +102,7 @@ def server_certificate(ca_key: bytes, ca: bytes, names: list[str]) -> tuple[byte
     builder = _certificate(_name(names[0]), issuer.subject, key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
-    usage = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH])
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     builder = builder.add_extension(usage, critical=False)
     issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]
     builder = builder.add_extension(issuer_id, critical=False)

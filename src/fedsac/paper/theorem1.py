@@ -220,7 +220,8 @@ def random_hessian(
     rotation, triangle = np.linalg.qr(rng.standard_normal((size, size)))
     rotation = rotation * np.sign(np.diag(triangle))  # so that every rotation is equally likely
     product: np.ndarray = (rotation * values) @ rotation.T
-    return (product + product.T) / 2
+    symmetric: np.ndarray = (product + product.T) / 2
+    return symmetric
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,9 @@ class Problem:
     @cached_property
     def best(self) -> Tensor:
         """theta*, the minimum of F."""
-        return torch.linalg.solve(
-            self.hessian, torch.einsum("nij,nj->i", self.hessians, self.optima) / len(self.optima)
-        )
+        target = torch.einsum("nij,nj->i", self.hessians, self.optima) / len(self.optima)
+        solution: Tensor = torch.linalg.solve(self.hessian, target)
+        return solution
 
     def gap(self, models: Tensor) -> Tensor:
         """F - F* of models [..., d]."""
@@ -89,7 +89,8 @@ class Problem:
         share = 1 / mask.sum(1)
         matrix = torch.einsum("rj,rnj,njk,rnk->jk", share, mask, self.hessians, mask)
         target = torch.einsum("rj,rnj,njk,nk->j", share, mask, self.hessians, self.optima)
-        return torch.linalg.solve(matrix, target)
+        solution: Tensor = torch.linalg.solve(matrix, target)
+        return solution
 
 
 def problem(seed: int, *, coupled: bool, differ: bool) -> Problem:

@@ -77,7 +77,8 @@ class Run:
         """The share of bytes sent to clients that submodels save against whole models, over all rounds."""
         if self.full_bytes is None:
             return None
-        return 1 - sum(record["bytes"]["down"] for record in self.records) / (self.full_bytes * len(self.records))
+        sent = sum(int(record["bytes"]["down"]) for record in self.records)
+        return 1 - sent / (self.full_bytes * len(self.records))
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from fedsac.report.charts import WIDTH, Series, bars, contribution_reward, heatmap, lines
+from fedsac.report.axes import WIDTH
+from fedsac.report.charts import Series, bars, contribution_reward, heatmap, lines
 from fedsac.report.markup import Cell, Figure, cards, figure, grid, number, paragraph, section, table
 from fedsac.report.reading import Run, settings
 from fedsac.runs.labels import LABELS

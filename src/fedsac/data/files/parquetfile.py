@@ -57,7 +57,7 @@ def _numbers(column: Any, where: str) -> np.ndarray:
     _refuse_nulls(column, where)
     if types.is_decimal(kind):
         column = column.cast(float64())
-    values = column.to_numpy().astype(np.float64)
+    values: np.ndarray = column.to_numpy().astype(np.float64)
     if (bad := np.flatnonzero(~np.isfinite(values))).size:
         i = int(bad[0])
         raise FedsacError(f"{where}, row {i} (counting from 0): {values[i]} is not a finite number; {FILL_HINT}")
