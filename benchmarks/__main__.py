@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import estimates, growth, importance, rounds, training
+from benchmarks import estimates, growth, importance, rounds, startup, training
 from benchmarks.peers import compare
 
 BENCHMARKS = {
@@ -11,6 +11,7 @@ BENCHMARKS = {
     "rounds": rounds.main,
     "estimates": estimates.main,
     "growth": growth.main,
+    "startup": startup.main,
     "peers": compare.main,
 }
 

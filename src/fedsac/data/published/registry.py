@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 from fedsac.data.published.readers import (
     CIFAR_FILES,
     IDX_FILES,
@@ -152,6 +154,4 @@ def existing(root: Path, source: str) -> Path:
 
 def cache() -> Path:
     """Where downloads go when no folder was named."""
-    import pooch
-
-    return Path(pooch.os_cache("fedsac"))
+    return user_cache_path("fedsac")
