@@ -5,13 +5,16 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
+
+import fedsac  # noqa: F401 (before torch, as users should: its threads then leave room for other processes)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 @pytest.fixture(autouse=True)
 def same_numbers_every_time() -> None:
+    import torch
+
     torch.manual_seed(0)
 
 

@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from fedsac.errors import FedsacError
+from fedsac.threads import spin_briefly
 from fedsac.version import __version__
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ __all__ = [
     "run_together",
     "shares",
 ]
+
+spin_briefly()  # here, since OpenMP asks only once, when torch is loaded
 
 _DEFINED_IN = {
     "clients.behaviour": ("Update",),

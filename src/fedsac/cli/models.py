@@ -5,11 +5,12 @@ import csv
 import io
 import sys
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from fedsac.errors import FedsacError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def add(commands: Any) -> None:
@@ -47,8 +48,8 @@ def do_predict(chosen: argparse.Namespace) -> None:
         _write(chosen.out, text.getvalue().encode())
         print(f"{len(best)} predictions are in {chosen.out}", file=sys.stderr)
     if labels is not None:
-        right = np.mean([model.classes[k] == label for k, label in zip(best.tolist(), labels, strict=True)])
-        print(f"accuracy {right:.4f} on {len(labels)} samples", file=sys.stderr)
+        right = sum(model.classes[k] == label for k, label in zip(best.tolist(), labels, strict=True))
+        print(f"accuracy {right / len(labels):.4f} on {len(labels)} samples", file=sys.stderr)
 
 
 def do_export(chosen: argparse.Namespace) -> None:
@@ -61,7 +62,7 @@ def do_export(chosen: argparse.Namespace) -> None:
     print(f"{out}: takes rows of features as they stand in the data, gives class probabilities")
 
 
-def _inputs(model: Any, chosen: argparse.Namespace) -> tuple[np.ndarray, list[str] | None]:
+def _inputs(model: Any, chosen: argparse.Namespace) -> "tuple[np.ndarray, list[str] | None]":
     """Features in the model's order, and labels if there are any, from a file or from a named data set's test set."""
     path = Path(chosen.data)
     if path.is_file():

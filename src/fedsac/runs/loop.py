@@ -22,6 +22,7 @@ from fedsac.runs.records import evaluate, record
 from fedsac.runs.result import Result
 from fedsac.runs.running import Clock, Commits, Running
 from fedsac.runs.watcher import Watcher
+from fedsac.threads import warn_if_slow
 
 
 class Training(Protocol):
@@ -117,6 +118,8 @@ def _machine(config: Config) -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads or threads)
     try:
+        if torch.device(config.device).type == "cpu":
+            warn_if_slow(torch.get_num_threads())
         with precision.using(config.precision or "float32", torch.device(config.device)):
             yield
     finally:

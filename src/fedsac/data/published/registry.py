@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 from fedsac.data.published.readers import (
     CIFAR_FILES,
     IDX_FILES,
@@ -152,6 +154,4 @@ def require_folder(root: Path, source: str) -> Path:
 
 def cache_folder() -> Path:
     """Where downloads go unless --data-dir names another folder."""
-    import pooch
-
-    return Path(pooch.os_cache("fedsac"))
+    return user_cache_path("fedsac")
