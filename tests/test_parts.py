@@ -15,8 +15,8 @@ from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
 
 LAYOUT = Layout((8, 4, 3))
-# Bytes of a client in work, in float32: the network has 8 * 4 + 4 + 4 * 3 + 3 = 51 parameters, six times, and a batch of
-# 16 has 8 + 4 + 3 = 15 numbers a sample, three times: 4 * (306 + 720).
+# Bytes of a client in work, in float32: the network has 8 * 4 + 4 + 4 * 3 + 3 = 51 parameters, six times, and a batch
+# of 16 has 8 + 4 + 3 = 15 numbers a sample, three times: 4 * (306 + 720).
 CLIENT = 4104
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
