@@ -10,11 +10,9 @@ from pathlib import Path
 
 from benchmarks.mutants.making import Mutant
 
-# hypothesis is loaded before pytest could rewrite its assertions, which matters to nobody.
-QUIET = (
-    *("-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "--hypothesis-seed=0"),
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
-)
+# Assertions are left as they are: pytest would import the files named here from the disk in order to rewrite them,
+# mutants included.
+QUIET = ("-q", "--no-header", "--tb=short", "--assert=plain", "-p", "no:cacheprovider", "--hypothesis-seed=0")
 
 
 @dataclass(frozen=True)
