@@ -6,7 +6,7 @@ import torch
 
 import fedsac
 from fedsac import FedsacError, Layout
-from fedsac.core.aggregation import aggregate_submodels, damped
+from fedsac.core.aggregation import aggregate_damped, aggregate_submodels
 from fedsac.core.allocation import allocate, shares
 from fedsac.core.fairness import alpha_bcf, bcf, collaboration_gain, fairness, gamma, gamma_limit
 from fedsac.core.metrics import ClassCounts, accuracy, auc, balanced_accuracy, from_counts, macro_f1
@@ -24,9 +24,9 @@ def test_a_damped_average_is_of_updates():
     previous = torch.tensor([1.0, 2.0, 3.0])
     models = torch.tensor([[4.0, 4.0, 2.0], [8.0, 99.0, 99.0]])
     held = torch.tensor([[True, True, True], [True, False, False]])
-    assert damped(models, held, previous, least=2.0).tolist() == [6.0, 3.0, 2.5]
-    assert damped(models, held, previous, least=0.0).tolist() == [6.0, 4.0, 2.0]
-    assert damped(models, ~held & False, previous, least=0.0).tolist() == [1.0, 2.0, 3.0]
+    assert aggregate_damped(models, held, previous, least_holders=2.0).tolist() == [6.0, 3.0, 2.5]
+    assert aggregate_damped(models, held, previous, least_holders=0.0).tolist() == [6.0, 4.0, 2.0]
+    assert aggregate_damped(models, ~held & False, previous, least_holders=0.0).tolist() == [1.0, 2.0, 3.0]
 
 
 def test_where_only_some_hold_a_layers_inputs():

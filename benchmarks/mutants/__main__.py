@@ -57,17 +57,20 @@ ROOMS = {
     "guard": Room(("federation/guard.py",), _tests("test_guard", "test_guard_details")),
     "compute": Room(
         ("compute/*.py",),
-        _tests(
-            *("test_stack", "test_batches", "test_importance", "test_evaluation_metrics", "test_submodels"),
-            *("test_local", "test_precision", "test_compute_details"),
+        (
+            "src/fedsac/compute",
+            *_tests("test_stack", "test_batches", "test_importance", "test_evaluation_metrics", "test_submodels"),
+            *_tests("test_local", "test_precision", "test_compute_details"),
         ),
         sample=300,
     ),
     "runs": Room(
         ("runs/*.py",),
-        _tests(
-            *("test_compare", "test_store", "test_config", "test_federation", "test_contribution", "test_local"),
-            *("test_methods", "test_runs_details"),
+        (
+            "src/fedsac/runs",
+            *_tests("test_compare", "test_store", "test_config", "test_federation", "test_contribution", "test_local"),
+            *_tests("test_methods", "test_behaviour", "test_given_contributions", "test_metric_reports"),
+            *_tests("test_begun_before", "test_runs_details"),
         ),
         sample=300,
     ),
