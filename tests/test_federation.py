@@ -134,8 +134,8 @@ def test_a_round_that_nobody_answers_changes_nothing(method):
     assert gone.records[-1]["answered"] == [] and gone.records[-1]["bytes"]["up"] == 0
 
 
-def test_a_client_that_diverges_is_named_and_set_aside(tmp_path):
-    """One silo's values are so large that its training overflows; the run goes on without it."""
+def with_a_wild_silo(folder):
+    """Two silos that learn, and one whose values are so large that every training on them overflows."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 6))
     y = (x[:, 0] + x[:, 1] > 0).astype(int)
@@ -146,9 +146,14 @@ def test_a_client_that_diverges_is_named_and_set_aside(tmp_path):
         "validation": slice(200, 300),
         "wild": slice(300, 400),
     }.items():
-        np.savez(tmp_path / f"{name}.npz", x=x[rows], y=y[rows])
+        np.savez(folder / f"{name}.npz", x=x[rows], y=y[rows])
+    return Config(data=str(folder), rounds=3, hidden=(8,), standalone_steps=40)
+
+
+def test_a_client_that_diverges_is_named_and_set_aside(tmp_path):
+    """The run goes on without it."""
     notes = Notes()
-    result = fedsac.run(Config(data=str(tmp_path), rounds=3, hidden=(8,), standalone_steps=40), watcher=notes)
+    result = fedsac.run(with_a_wild_silo(tmp_path), watcher=notes)
     assert result.clients == ("a", "b", "wild")
     assert result.contributions.diverged == ("wild",) and result.contributions.test[2] == 0
     assert all(record["diverged"] == ["wild"] for record in result.records)
@@ -176,9 +181,13 @@ def test_a_clients_outlier_stays_its_own(tmp_path):
     assert all(record["answered"] == ["b", "c"] for record in result.records)
 
 
-def test_a_copy_that_diverges_in_its_extra_epoch_stays_what_it_was():
-    result = fedsac.run(SMALL.replace(method="fedavg", lr=1e4, standalone_steps=1, local_steps=1, hidden=(16,)))
-    assert all(network.params.isfinite().all() for network in result.reward_models)
+def test_a_copy_that_diverges_in_its_extra_epoch_stays_what_it_was(tmp_path):
+    """FedAvg rewards with copies of the common model that clients have trained for one epoch more."""
+    result = fedsac.run(with_a_wild_silo(tmp_path).replace(method="fedavg"))
+    a, b, wild = (network.params for network in result.reward_models)
+    assert torch.equal(wild, parameters(result))
+    assert a.isfinite().all() and b.isfinite().all()
+    assert not torch.equal(a, parameters(result)) and not torch.equal(b, parameters(result))
 
 
 def test_everybody_diverging_is_an_error():

@@ -1,4 +1,7 @@
-"""The largest entries of an update: the way a GPU finds them against the way a CPU does."""
+"""The largest entries of an update, against plain loops over exact fractions: the way a CPU finds them and a GPU's."""
+
+import math
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -10,21 +13,75 @@ from fedsac.methods.shared import largest as module
 from fedsac.methods.shared.largest import largest_entries
 
 LAYOUT = Layout((7, 5, 1, 3))
+PIECES = (7 * 5, 5, 5 * 1, 1, 1 * 3, 3)  # weight and bias of each layer
+FRACTIONS = st.fractions(Fraction(-1, 5), Fraction(6, 5), max_denominator=60)
 
 
-@given(st.integers(0, 2**32 - 1), st.lists(st.floats(-0.2, 1.2), min_size=1, max_size=6), st.booleans())
-def test_all_pieces_at_once_are_as_one_after_the_other(seed, shares, ties):
+def kept_of(piece: list[float], k: int) -> list[float]:
+    """One piece with its k largest entries, and those as large as the k-th."""
+    if k == 0:
+        return [0.0] * len(piece)
+    bound = sorted((abs(value) for value in piece), reverse=True)[k - 1]
+    return [value if abs(value) >= bound else 0.0 for value in piece]
+
+
+def number_kept(n: int, share: Fraction) -> int:
+    """ceil(n share), from 0 to n - 1."""
+    return min(max(math.ceil(n * share), 0), n - 1)
+
+
+def plainly(update: list[float], share: Fraction) -> list[float]:
+    kept, start = [], 0
+    for n in PIECES:
+        kept += kept_of(update[start : start + n], number_kept(n, share))
+        start += n
+    return kept
+
+
+def some_update(seed: int, ties: bool) -> torch.Tensor:
     draw = np.random.default_rng(seed)
-    values = draw.integers(-3, 4, LAYOUT.parameters) if ties else draw.normal(size=LAYOUT.parameters)
-    update = torch.from_numpy(values * 10.0 ** draw.integers(-38, 30)).float()
-    n = torch.tensor(LAYOUT.tensor_sizes, dtype=torch.float64).unsqueeze(1)
-    share = torch.tensor(shares, dtype=torch.float64)
-    k = torch.ceil(n * share - 1e-6).clamp_min(0).minimum(n - 1).long()
+    values = draw.integers(-3, 4, sum(PIECES)) if ties else draw.normal(size=sum(PIECES))
+    return torch.from_numpy(values * 10.0 ** draw.integers(-38, 30)).float()
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(FRACTIONS, min_size=1, max_size=6), st.booleans())
+def test_the_largest_of_each_piece_stay(seed, shares, ties):
+    update = some_update(seed, ties)
+    expected = [plainly(update.tolist(), share) for share in shares]
+    assert largest_entries(LAYOUT, update, torch.tensor([float(share) for share in shares])).tolist() == expected
+    as_double = torch.tensor([float(share) for share in shares], dtype=torch.float64)
+    assert largest_entries(LAYOUT, update.double(), as_double).tolist() == expected
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(FRACTIONS, min_size=1, max_size=6), st.booleans())
+def test_a_gpus_way_keeps_the_same(seed, shares, ties):
+    update = some_update(seed, ties)
+    k = torch.tensor([[number_kept(n, share) for share in shares] for n in PIECES])
     found = module._largest_entries_cuda(LAYOUT, update, update.abs(), k)
-    assert torch.equal(found, largest_entries(LAYOUT, update, share))
+    assert found.tolist() == [plainly(update.tolist(), share) for share in shares]
+
+
+def test_by_hand():
+    """A weight of 2 x 2 and a bias of 2, of one layer. Half keeps 2 and 1 entries; all, 3 and 1; a little, 1 and 1."""
+    update = torch.tensor([0.1, -0.4, 0.3, 0.2, 0.5, -0.6])
+    found = largest_entries(Layout((2, 2)), update, torch.tensor([0.5, 1.0, 0.01, 0.0, -1.0], dtype=torch.float64))
+    expected = [
+        [0, -0.4, 0.3, 0, 0, -0.6],
+        [0, -0.4, 0.3, 0.2, 0, -0.6],
+        [0, -0.4, 0, 0, 0, -0.6],
+        [0] * 6,
+        [0] * 6,
+    ]
+    assert torch.equal(found, torch.tensor(expected))
+
+
+def test_entries_as_large_as_the_last_one_stay_too():
+    update = torch.tensor([0.5, -0.5, 0.5, 0.1, 0.2, 0.2])
+    (found,) = largest_entries(Layout((2, 2)), update, torch.tensor([0.25], dtype=torch.float64))
+    assert torch.equal(found, torch.tensor([0.5, -0.5, 0.5, 0, 0.2, 0.2]))
 
 
 def test_the_pieces_are_the_layers_weights_and_biases():
-    params = torch.arange(LAYOUT.parameters)
-    pieces = [t.flatten().tolist() for layer in LAYOUT.views(params) for t in layer]
-    assert [piece.tolist() for piece in params.split(LAYOUT.tensor_sizes)] == pieces
+    assert LAYOUT.tensor_sizes == PIECES
+    shapes = [tuple(t.shape) for layer in LAYOUT.views(torch.zeros(LAYOUT.parameters)) for t in layer]
+    assert shapes == [(7, 5), (5,), (5, 1), (1,), (1, 3), (3,)]

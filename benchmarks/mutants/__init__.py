@@ -1,0 +1,1 @@
+"""Mutation testing: change the source in one small place after the other, and see whether a test fails."""
