@@ -120,7 +120,10 @@ def by_trying_everything(c: list[float], best: float) -> float:
     low, high = c[:2].copy(), (c[:2] + best) / 2
     centre, width = (low + high) / 2, high - low
     for _ in range(14):
-        axes = [np.clip(m + w * np.linspace(-0.5, 0.5, 41), lo, hi) for m, w, lo, hi in zip(centre, width, low, high)]
+        axes = [
+            np.clip(m + w * np.linspace(-0.5, 0.5, 41), lo, hi)
+            for m, w, lo, hi in zip(centre, width, low, high, strict=True)
+        ]
         one, two = (axis.ravel() for axis in np.meshgrid(*axes))
         theta = np.stack([one, two, np.full(len(one), best)], 1)
         centred, spread = c - c.mean(), theta - theta.mean(1, keepdims=True)
