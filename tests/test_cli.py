@@ -217,7 +217,7 @@ def test_interrupted_by_control_c_it_says_how_to_go_on():
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
-        if "together" in line:
+        if "federated training" in line:
             break
     process.send_signal(signal.SIGINT)
     rest = process.stderr.read()
