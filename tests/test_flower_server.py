@@ -680,7 +680,7 @@ def test_a_site_that_was_never_asked_to_join(silos, tmp_path):
         ("[run]\ndata = 'x'", "data is not a setting"),
         ("[run]\ncontribution = 'shapley'", "use standalone"),
         ("[run]\nrouns = 3", "did you mean rounds"),
-        ("[run]\nbehaviour = 'absent:0.5'", "behaviour is not a setting of a federation's run; sites do what they do"),
+        ("[run]\nbehaviour = 'absent:0.5'", "behaviour is not a setting of a federation's run; it is simulated"),
         ("[run]\ncontributions = 'x.csv'", "they are measured when a site joins"),
         ("[run]\nnetwork = 'x:y'", r"name it as model in \[federation\]"),
         ("[run]\nmetric = 'f1-macro'", "no metric 'f1-macro'"),
