@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from fedsac.data.published.readers import (
     CIFAR_FILES,
     IDX_FILES,
@@ -154,4 +152,6 @@ def require_folder(root: Path, source: str) -> Path:
 
 def cache_folder() -> Path:
     """Where downloads go unless --data-dir names another folder."""
+    from platformdirs import user_cache_path  # here: runs on data that is at hand need it not
+
     return user_cache_path("fedsac")
