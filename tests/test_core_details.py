@@ -145,6 +145,30 @@ def test_gamma_limit_is_what_trying_everything_finds(c, best):
     assert gamma_limit(c, best) == pytest.approx(by_trying_everything(c, best), abs=1e-6)
 
 
+def by_trying_every_line(c: np.ndarray, best: float) -> float:
+    """gamma*, of any number of contributions: the lines m + b (c - mean c), clipped to the bounds, on a grid of
+    heights m and slopes b that closes in on its highest point."""
+    top = c == c.max()
+    low, high = np.where(top, best, c), np.where(top, best, (c + best) / 2)
+    centre, width, finest = np.array([best / 2, 3.0]), np.array([best, 6.0]), np.linspace(-0.5, 0.5, 101)
+    for _ in range(24):
+        m, b = (axis.ravel() for axis in np.meshgrid(*(centre + width * finest[:, None]).T))
+        theta = np.clip(m[:, None] + b[:, None] * (c - c.mean()), low, high)
+        centred, spread = c - c.mean(), theta - theta.mean(1, keepdims=True)
+        scores = spread @ centred / np.sqrt((spread**2).sum(1) * (centred @ centred))
+        at = scores.argmax()
+        centre, width = np.array([m[at], b[at]]), width * 0.5
+    return float(100 * scores[at])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_gamma_limit_is_that_of_the_best_line(seed):
+    draw = np.random.default_rng(seed)
+    c = draw.uniform(0.1, 0.6, 3 + seed % 5)
+    best = c.max() + (0.02, 0.1, 0.3)[seed % 3]
+    assert gamma_limit(c, best) == pytest.approx(by_trying_every_line(c, best), abs=1e-5)
+
+
 def test_gamma_limit_where_a_line_fits():
     """c and (c + .75) / 2 leave room for a line through (.5, .75) with a slope of .6 or more, up to 1."""
     assert gamma_limit([0.1, 0.2, 0.5], 0.75) == pytest.approx(by_trying_everything([0.1, 0.2, 0.5], 0.75), abs=1e-6)
