@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow browser lint format hooks docs dist bench bench-peers bench-gpu clean
+.PHONY: help setup run test test-slow browser lint format hooks docs dist bench bench-peers bench-gpu mutants clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -73,6 +73,11 @@ bench-gpu: ## the same on a CUDA device, with the python named: make bench-gpu P
 
 bench-peers: $(READY) ## a round of FedAvg against Flower, FLGo and pfl, which it installs below .bench (a quarter of an hour)
 	$(BIN)/python -m benchmarks peers
+
+# mutmut for its operators; into a folder of its own, which comes last on the path.
+mutants: $(READY) ## how many small changes of the source some test notices (hours; ROOMS="guard core" for some)
+	@test -d .bench/mutants/packages || $(BIN)/python -m pip install --quiet --target .bench/mutants/packages mutmut==3.8.0
+	$(BIN)/python -m benchmarks.mutants $(ROOMS)
 
 clean: ## remove what make made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist site test-artefacts .bench

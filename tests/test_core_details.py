@@ -114,17 +114,14 @@ def test_gamma_is_never_more_than_100():
 
 
 def by_trying_everything(c: list[float], best: float) -> float:
-    """gamma*, of three contributions the last of which is the best: a grid over the two other rewards, nine times
-    closing in on its highest point."""
+    """gamma*, of three contributions the last of which is the best: a grid over the two other rewards, again and
+    again closing in on its highest point."""
     c = np.array(c)
     low, high = c[:2].copy(), (c[:2] + best) / 2
     centre, width = (low + high) / 2, high - low
     for _ in range(14):
-        axes = [
-            np.clip(m + w * np.linspace(-0.5, 0.5, 41), lo, hi)
-            for m, w, lo, hi in zip(centre, width, low, high, strict=True)
-        ]
-        one, two = (axis.ravel() for axis in np.meshgrid(*axes))
+        steps = centre + width * np.linspace(-0.5, 0.5, 41)[:, None]
+        one, two = (axis.ravel() for axis in np.meshgrid(*np.clip(steps, low, high).T))
         theta = np.stack([one, two, np.full(len(one), best)], 1)
         centred, spread = c - c.mean(), theta - theta.mean(1, keepdims=True)
         scores = spread @ centred / np.sqrt((spread**2).sum(1) * (centred @ centred))
@@ -146,6 +143,30 @@ def by_trying_everything(c: list[float], best: float) -> float:
 )
 def test_gamma_limit_is_what_trying_everything_finds(c, best):
     assert gamma_limit(c, best) == pytest.approx(by_trying_everything(c, best), abs=1e-6)
+
+
+def by_trying_every_line(c: np.ndarray, best: float) -> float:
+    """gamma*, of any number of contributions: the lines m + b (c - mean c), clipped to the bounds, on a grid of
+    heights m and slopes b that closes in on its highest point."""
+    top = c == c.max()
+    low, high = np.where(top, best, c), np.where(top, best, (c + best) / 2)
+    centre, width, finest = np.array([best / 2, 3.0]), np.array([best, 6.0]), np.linspace(-0.5, 0.5, 101)
+    for _ in range(24):
+        m, b = (axis.ravel() for axis in np.meshgrid(*(centre + width * finest[:, None]).T))
+        theta = np.clip(m[:, None] + b[:, None] * (c - c.mean()), low, high)
+        centred, spread = c - c.mean(), theta - theta.mean(1, keepdims=True)
+        scores = spread @ centred / np.sqrt((spread**2).sum(1) * (centred @ centred))
+        at = scores.argmax()
+        centre, width = np.array([m[at], b[at]]), width * 0.5
+    return float(100 * scores[at])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_gamma_limit_is_that_of_the_best_line(seed):
+    draw = np.random.default_rng(seed)
+    c = draw.uniform(0.1, 0.6, 3 + seed % 5)
+    best = c.max() + (0.02, 0.1, 0.3)[seed % 3]
+    assert gamma_limit(c, best) == pytest.approx(by_trying_every_line(c, best), abs=1e-5)
 
 
 def test_gamma_limit_where_a_line_fits():

@@ -28,9 +28,9 @@ class Covering:
         lines = self.tests.get(mutant.path, {})
         first, last = mutant.lines
         # What runs while a module is imported (constants, defaults) concerns every test that comes by.
-        own = set().union(*(lines.get(line, ()) for line in range(first, last + 1))) if mutant.inside else set()
+        concerned = [lines.get(line, ()) for line in range(first, last + 1)] if mutant.inside else lines.values()
         files: dict[str, list[str]] = defaultdict(list)
-        for test in sorted(own or set().union(*lines.values()), key=lambda test: (self.seconds[test], test)):
+        for test in sorted(set().union(*concerned), key=lambda test: (self.seconds[test], test)):
             files[test.partition("::")[0]].append(test)
         chosen: list[str] = []
         for tests in sorted(files.values(), key=lambda tests: sum(self.seconds[test] for test in tests)):
