@@ -2,8 +2,9 @@
 
 On a CPU: a whole round of FedSAC (training, aggregation, importance, evaluation) of ten clients with 2000 samples of
 784 features, in 20 interleaved pairs of processes; on a GPU (`--device cuda`): 100 rounds of a comparison of all
-methods, two seeds, on samples of CIFAR-10's shape, in three pairs. Shown: the ratio after / before of every pair, its
-median, and on the CPU the median's 95 % interval (by order statistics).
+methods, two seeds, on samples of CIFAR-10's shape, in three pairs; there each process makes the table three times and
+its fastest counts, since a kernel launch waits for a host that others may be using. Shown: the ratio after / before of
+every pair, its median and, from six pairs on, the median's 95 % interval (by order statistics).
 """
 
 import argparse
@@ -21,6 +22,7 @@ from benchmarks.same_numbers import ROOT, checkout
 
 # Run by both trees, so it uses nothing but names that both have.
 WORKER = """
+TABLES = 3
 import json, statistics, sys, tempfile, time
 from pathlib import Path
 import numpy as np
@@ -52,11 +54,14 @@ else:
     base = Config(data=data, scene="pow", rounds=100, eval_every=10, device=device, standalone_steps=200)
     with tempfile.TemporaryDirectory() as out:
         compare(base.replace(rounds=3), names, 2, Path(out) / "warm")
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        compare(base, names, 2, Path(out) / "table")
-        torch.cuda.synchronize()
-        print(json.dumps(time.perf_counter() - start))
+        took = []
+        for i in range(TABLES):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            compare(base, names, 2, Path(out) / f"table{i}")
+            torch.cuda.synchronize()
+            took.append(time.perf_counter() - start)
+        print(json.dumps(min(took)))
 """
 
 
