@@ -21,35 +21,26 @@ from tests.golden import small
 contributions = st.lists(st.floats(0.1, 0.6), min_size=2, max_size=8).map(np.array)
 
 
-def rewards(c, best, error, room, ties=True):
-    goal = targets(c, best, error, room, ties=ties)
+def rewards(c, best, error, room):
+    goal = targets(c, best, error, room)
     return np.where(np.isinf(goal), best, goal)
 
 
 @settings(deadline=None)
-@given(contributions, st.floats(0.05, 0.3), st.floats(0, 0.02), st.floats(0.1, 3), st.booleans())
-def test_targets_are_inside_bcf(c, above, error, room, ties):
+@given(contributions, st.floats(0.05, 0.3), st.floats(0, 0.02), st.floats(0.1, 3))
+def test_targets_are_inside_bcf(c, above, error, room):
     assume(error > 1e-6)
     best = c.max() + above
-    assert fedsac.bcf(c, rewards(c, best, error, room, ties)).all()
+    assert fedsac.bcf(c, rewards(c, best, error, room)).all()
 
 
 @settings(deadline=None)
 @given(contributions, st.floats(0.05, 0.3))
-def test_without_noise_and_ties_they_reach_the_limit(c, above):
+def test_without_noise_they_reach_the_limit(c, above):
     assume(np.ptp(c) > 0.02)
     best = c.max() + above
-    reached = fedsac.gamma(c, rewards(c, best, 0.0, 0.0, ties=False))
+    reached = fedsac.gamma(c, rewards(c, best, 0.0, 0.0))
     assert reached == pytest.approx(fedsac.gamma_limit(c, best), abs=0.5)
-
-
-@settings(deadline=None)
-@given(contributions, st.floats(0.05, 0.3), st.floats(0.001, 0.01))
-def test_ties_at_the_top_never_cost_correlation(c, above, error):
-    assume(np.ptp(c) > 0.02)
-    best = c.max() + above
-    alone, shared = (fedsac.gamma(c, rewards(c, best, error, 1.0, ties)) or -100 for ties in (False, True))
-    assert shared >= alone - 1e-6
 
 
 def test_equal_contributors_get_equal_targets():

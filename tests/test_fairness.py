@@ -70,6 +70,19 @@ def test_permuting_clients_permutes_who_is_inside(pairs, random):
         assert (inside(c[order], theta[order]) == inside(c, theta)[order]).all()
 
 
+def test_equal_models_for_all_are_no_bounded_fairness():
+    # Seven of ten hold the whole model; the upper bounds of the first three are .35 .36 .37.
+    c = [0.2, 0.22, 0.24, 0.3, 0.31, 0.32, 0.33, 0.34, 0.35, 0.36]
+    inside = fedsac.bcf(c, [0.3, 0.355, 0.38, *[0.5] * 7])
+    assert inside.tolist() == [True, True, False, *[False] * 6, True]
+
+
+def test_whoever_contributes_most_is_exempt_whatever_it_gets():
+    # Two contribute most, one of them gets less than another client: the bound (.4 + .6) / 2 is not asked of it.
+    assert fedsac.bcf([0.1, 0.4, 0.4], [0.6, 0.55, 0.6]).tolist() == [False, True, True]
+    assert fedsac.bcf([0.1, 0.4, 0.4], [0.3, 0.4, 0.6]).tolist() == [True, False, True]
+
+
 def test_alpha_bcf_by_hand():
     # c/max c = .5, 1; bounds (.5 * .5 + .5) * .8 = .6 and .8, both included.
     assert fedsac.alpha_bcf([0.2, 0.4], [0.6, 0.8]).tolist() == [True, True]

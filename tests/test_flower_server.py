@@ -60,7 +60,8 @@ def of_kind(folder, kind):
     "method",
     [
         *("fedsac", "fedsac-plus", "fedavg", "qffl", "cffl", "cgsv", "fedave", "rffl", "iafl", "fedrac"),
-        *("standalone", "fedsac-no-allocation", "fedsac-no-aggregation"),
+        *("standalone", "fedsac-no-allocation", "fedsac-no-aggregation", "fedsac-over-n"),
+        *("server-alone", "fedavg-server", "fedavg-v-client", "fedsac-server", "fedsac-plus-no-server"),
     ],
 )
 def test_agrees_with_the_local_engine(method, silos, tmp_path):

@@ -12,6 +12,9 @@ from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, METRICS, NETWORKS, SCENES
 from fedsac.errors import FedsacError
 
 FORMAT_VERSION = 1  # of everything in a run folder
+# What the numbers in a run folder mean (docs/decisions.md, "Rules"). 2: BCF exempts nobody but the best contributors,
+# and several methods do what their authors' code does. A run is finished under the rules that it began with.
+RULES = 2
 DTYPES = ("float32", "float64")
 PRECISIONS = ("float32", "tf32", "bf16")
 
@@ -155,7 +158,7 @@ class Config:
 
     def toml(self, without: Sequence[str] = ()) -> str:
         """The config as a TOML file that `read` understands, `without` some settings and those that are None."""
-        lines = [f"format_version = {FORMAT_VERSION}"]
+        lines = [f"format_version = {FORMAT_VERSION}", f"rules = {RULES}"]
         plain = [f.name for f in fields(self) if f.name != "options" and getattr(self, f.name) is not None]
         plain = [name for name in plain if name not in without]
         lines += [f"{name} = {_toml(getattr(self, name))}" for name in plain]
@@ -193,6 +196,7 @@ def settings_in(text: str, path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise FedsacError(f"{path}: not a TOML file: {error}") from None
     check_version(settings.pop("format_version", FORMAT_VERSION), path)
+    settings.pop("rules", None)  # of the run that the file is from: one that begins now has today's (`check_rules`)
     try:
         return known(settings, "key")
     except FedsacError as error:
@@ -206,6 +210,17 @@ def check_version(version: object, where: Path | str) -> None:
     if version > FORMAT_VERSION:
         raise FedsacError(
             f"{where}: format version {version} is newer than this fedsac understands ({FORMAT_VERSION}); update fedsac"
+        )
+
+
+def check_rules(path: Path) -> None:
+    """Raise where the run whose config this is was begun under other rules than this program's."""
+    rules = tomllib.loads(path.read_text(encoding="utf-8")).get("rules", 1)
+    if rules != RULES:
+        raise FedsacError(
+            f"{path.parent}: begun under rules {rules}, this fedsac has rules {RULES}, whose numbers would not go with "
+            f"those before; report it as it is, finish it with the version that began it, or begin it again with "
+            f"--config {path}"
         )
 
 

@@ -130,8 +130,16 @@ METHODS = Door(
         "fedsac-no-aggregation": Entry(
             "methods.ablations:NoAggregation", "FedSAC with FedAvg's mean (Table 3)", _FEDSAC
         ),
+        "fedsac-over-n": Entry("methods.ablations:OverN", "FedSAC, updates divided by N: a reading of Eq. 9", _FEDSAC),
         "fedsac-plus": Entry(
             "methods.fedsac_plus:FedSACPlus", "submodels calibrated to targets inside BCF", "this project"
+        ),
+        "server-alone": Entry("methods.server_rows:ServerAlone", "the server trains on V by itself", "-"),
+        "fedavg-server": Entry("methods.server_rows:FedAvgServer", "FedAvg and SGD steps on half of V", "-"),
+        "fedavg-v-client": Entry("methods.server_rows:FedAvgVClient", "FedAvg with V as one more client", "-"),
+        "fedsac-server": Entry("methods.server_rows:FedSACServer", "FedSAC and SGD steps on half of V", "-"),
+        "fedsac-plus-no-server": Entry(
+            "methods.server_rows:FedSACPlusNoServer", "FedSAC+ without SGD steps on V", "this project"
         ),
     },
     "adding-a-method.md",

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedsac.core.units import Layout
-from fedsac.methods.ablations import NoAggregation, NoAllocation
+from fedsac.methods.ablations import NoAggregation, NoAllocation, OverN
 from fedsac.methods.cffl import CFFL
 from fedsac.methods.cgsv import CGSV, quota
 from fedsac.methods.fedave import FedAVE
@@ -424,8 +424,16 @@ def plain_submodels(importance, r):
     return [sorted(neurons) for neurons in held]
 
 
-@pytest.mark.parametrize("method", [FedSAC(), NoAggregation()], ids=["fedsac", "no-aggregation"])
-def test_fedsac_and_its_ablation_of_aggregation(method):
+def kept(trained, held, model):
+    """The clients' models, with the global value where a client holds nothing."""
+    return [
+        [w if h else g for w, h, g in zip(own, mine, model, strict=True)]
+        for own, mine in zip(trained, held, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("method", [FedSAC(), NoAggregation(), OverN()], ids=["fedsac", "no-aggregation", "over-n"])
+def test_fedsac_and_other_ways_to_aggregate(method):
     given = small.task(WIDE, START)
     r = [100 * exp(5 * (c - 0.5)) for c in (0.3, 0.4, 0.5)]
     state, model, sizes = method.start(given), START, []
@@ -441,8 +449,10 @@ def test_fedsac_and_its_ablation_of_aggregation(method):
         held = [small.holds(own, WIDE) for own in neurons]
         trained = [add(model, step) for step in steps]
         if isinstance(method, NoAggregation):
-            zeroed = [[w if h else 0.0 for w, h in zip(*pair, strict=True)] for pair in zip(trained, held, strict=True)]
-            model = weighted([0.1, 0.3, 0.6], zeroed)
+            # Where a client holds nothing, it has what the global model had.
+            model = weighted([0.1, 0.3, 0.6], kept(trained, held, model))
+        elif isinstance(method, OverN):
+            model = weighted([1 / 3] * 3, kept(trained, held, model))
         else:
             model = small.merged(trained, held, model)
         state = small.answer(method, given, state, round, dict(enumerate(steps)))

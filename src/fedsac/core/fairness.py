@@ -81,14 +81,16 @@ def bcf(contributions: Values, rewards: Values) -> np.ndarray:
     """Which clients are inside bounded collaborative fairness, c_i < theta_i < (c_i + max theta) / 2 (Definition 1):
     bool [N].
 
-    The upper bound cannot hold for a client with the best reward; such clients are exempt from it.
+    The upper bound cannot hold for the best contributor, who is to get the best reward: clients with c_i = max c are
+    exempt from it, and nobody else is. Equal models for all are therefore outside but for the best contributor.
 
     >>> bcf([.3, .4, .5], [.4, .55, .6]).tolist()
     [True, False, True]
+    >>> bcf([.3, .4, .5], [.6, .6, .6]).tolist()
+    [False, False, True]
     """
     c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
-    best = theta.max()
-    inside: np.ndarray = (c < theta) & ((theta < (c + best) / 2) | (theta == best))
+    inside: np.ndarray = (c < theta) & ((theta < (c + theta.max()) / 2) | (c == c.max()))
     return inside
 
 

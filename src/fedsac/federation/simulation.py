@@ -100,7 +100,7 @@ def _toml(config: Config, classes: tuple[str, ...]) -> str:
     ours = [
         line
         for line in config.toml().splitlines()
-        if line.split(" = ")[0] not in (*EXCLUDED_SETTINGS, "format_version")
+        if line.split(" = ")[0] not in (*EXCLUDED_SETTINGS, "format_version", "rules")
     ]
     run = "\n".join(ours).replace("[options]", "[run.options]")
     named = ", ".join(f'"{name}"' for name in classes)

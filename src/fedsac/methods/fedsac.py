@@ -29,6 +29,7 @@ from fedsac.core.allocation import allocate_unchecked, check_finite, reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.calibration import ValidationParts, calibrated_neurons
+from fedsac.methods.shared.server_data import trained_by_server
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,6 @@ class FedSAC(Method):
     calibrated: bool = False
     room: float = 2.0
     smooth: int = 4
-    ties: bool = True
     first_order: bool = False
     importance_samples: int = 0
 
@@ -83,8 +83,7 @@ class FedSAC(Method):
             return state
         model = self.aggregate(task, state, updates)
         if self.server_steps:
-            own = task.part(ValidationParts.draw(task, self.server_share).server_rows)
-            model = task.steps(model, own, self.server_steps, updates.round)
+            model = trained_by_server(task, model, self.server_steps, self.server_share, updates.round)
         rounds_done = updates.round + 1
         importance_due = rounds_done % self.importance_every == 0 or rounds_done == task.rounds
         return self.allocated_state(task, model, rounds_done) if importance_due else state | {"model": model}
@@ -95,9 +94,7 @@ class FedSAC(Method):
         importance = self.measure_importance(task, model, rounds_done)
         if self.calibrated:
             rows = ValidationParts.draw(task, self.server_share if self.server_steps else 0).calibration_rows
-            neurons = calibrated_neurons(
-                task, model, importance, rows, room=self.room, smooth=self.smooth, ties=self.ties
-            )
+            neurons = calibrated_neurons(task, model, importance, rows, room=self.room, smooth=self.smooth)
         else:
             neurons = allocate_unchecked(importance, reputation(task.contributions, self.beta))
         return {"model": model, "importance": importance, "neurons": neurons}

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fedsac.atomic import write_atomic
-from fedsac.config import FORMAT_VERSION, Config, read
+from fedsac.config import FORMAT_VERSION, Config, check_rules, read
 from fedsac.errors import FedsacError
 from fedsac.paper.experiments import FIGURE_SCENES
 from fedsac.paper.results import Results, summarise
@@ -84,6 +84,7 @@ def _finished(out: Path, config: Config) -> bool:
     same = {name: getattr(config, name) for name in CHANGEABLE_SETTINGS}
     if begun.replace(**same) != config:
         raise FedsacError(f"{folder} holds a run with other settings; name another folder with --out, or remove it")
+    check_rules(folder / "config.toml")
     return (folder / "summary.json").exists()
 
 

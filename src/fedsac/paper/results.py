@@ -15,6 +15,7 @@ import numpy as np
 from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, check_version
 from fedsac.contributions.base import Contributions
+from fedsac.core.fairness import bcf
 from fedsac.errors import FedsacError
 from fedsac.runs.labels import LABELS, chosen
 
@@ -186,8 +187,13 @@ def _run(read: dict[str, Any]) -> Run:
         return tuple(map(tuples, value)) if isinstance(value, list) else value
 
     plain = {key: tuples(value) for key, value in read.items() if key != "labels"}
+
+    def inside(rewards: Sequence[float]) -> float:
+        """The share of clients inside BCF by the present definition: files of earlier versions have another."""
+        return float(bcf(plain["contributions"], rewards).mean())
+
     labels = {
-        label: ChosenRound(**{key: tuples(value) for key, value in picked.items()})
+        label: ChosenRound(**{key: tuples(value) for key, value in picked.items()} | {"bcf": inside(picked["rewards"])})
         for label, picked in read["labels"].items()
     }
     return Run(**plain, labels=labels)

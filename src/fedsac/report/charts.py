@@ -115,8 +115,9 @@ def _name_ends(frame: Frame, series: Mapping[int, tuple[str, Sequence[tuple[floa
 def contribution_reward(
     title: str, names: Sequence[str], contributions: Sequence[float], rewards: Sequence[float], unit: str = " (%)"
 ) -> Drawing:
-    """Contribution c across, reward theta up, and the band of BCF, from theta = c to theta = (c + max theta) / 2."""
-    inside, best = bcf(contributions, rewards).tolist(), max(rewards)
+    """Contribution c across, reward theta up, and the band of BCF, from theta = c to theta = (c + max theta) / 2, which
+    the best contributor alone may leave at the top."""
+    inside, best, most = bcf(contributions, rewards).tolist(), max(rewards), max(contributions)
     note = f"{sum(inside)} of {len(names)} clients are inside the band of bounded collaborative fairness."
     drawing = Drawing(WIDTH, HEIGHT + 30, title, note)
     keys = [
@@ -138,7 +139,7 @@ def contribution_reward(
     frame.edge()
     points = []
     for name, c, theta, good in zip(names, contributions, rewards, inside, strict=True):
-        bounds = f"BCF {_v(c)} to {_v((c + best) / 2)}" if theta < best else f"BCF above {_v(c)}: the best reward"
+        bounds = f"BCF {_v(c)} to {_v((c + best) / 2)}" if c < most else f"BCF above {_v(c)}: contributes most"
         tip = f"{name}: contribution {_v(c)}, reward {_v(theta)}; {'inside' if good else 'outside'} {bounds}"
         kind = ("circle", "blue") if good else ("diamond", "vermillion")
         drawing.add(Mark(*frame.at(c, theta), *kind, 5, hollow=not good, tip=tip))

@@ -15,7 +15,7 @@ from fedsac.core.metrics import display_name
 from fedsac.errors import FedsacError
 from fedsac.runs.checkpoint import Checkpoint, peek
 from fedsac.runs.comparison import LIST
-from fedsac.runs.labels import chosen, of_clients
+from fedsac.runs.labels import chosen, judged_again, of_clients
 from fedsac.runs.places import DTYPE_BYTES, is_run
 
 
@@ -131,18 +131,19 @@ def _finished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[st
     check_version(summary["format_version"], path / "summary.json")
     records = [json.loads(line) for line in (path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
     deciding, names = summary["contributions_deciding"], tuple(map(str, summary["client_names"]))
+    contributions = Contributions(
+        tuple(summary["contributions"]),
+        tuple(summary["contributions_test"]),
+        tuple(summary["diverged_alone"]),
+        None if deciding is None else tuple(deciding),
+    )
     return Run(
         name=path.resolve().name,
         config=config,
         finished=True,
         clients=names,
-        contributions=Contributions(
-            tuple(summary["contributions"]),
-            tuple(summary["contributions_test"]),
-            tuple(summary["diverged_alone"]),
-            None if deciding is None else tuple(deciding),
-        ),
-        records=of_clients(records, names),
+        contributions=contributions,
+        records=judged_again(of_clients(records, names), contributions),
         samples=tuple(summary["samples"]),
         reputations=None if summary["reputations"] is None else tuple(summary["reputations"]),
         reported_on=str(summary["reported_on"]),
@@ -166,7 +167,7 @@ def _unfinished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[
         finished=False,
         clients=names,
         contributions=checkpoint.contributions,
-        records=of_clients(records, names),
+        records=judged_again(of_clients(records, names), checkpoint.contributions),
         **_state(config, records, newest),
     )
 

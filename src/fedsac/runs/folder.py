@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsac.atomic import write_atomic
-from fedsac.config import FORMAT_VERSION, Config, read
+from fedsac.config import FORMAT_VERSION, RULES, Config, check_rules, read
 from fedsac.core.metrics import display_name
 from fedsac.data.split import Split
 from fedsac.errors import FedsacError
@@ -93,7 +93,9 @@ class Folder:
             raise FedsacError(
                 f"{path} is not a run's folder (it has no config.toml of ours); begin one with fedsac run"
             )
-        folder = cls(path, Config(**read(path / "config.toml")))
+        config = Config(**read(path / "config.toml"))
+        check_rules(path / "config.toml")
+        folder = cls(path, config)
         try:
             folder._furnish()
         except BaseException:
@@ -232,7 +234,8 @@ def _readme(config: Config) -> str:
 
 {config.method} on {config.data}, scene {config.scene}, {config.clients} clients, {config.rounds} rounds, seed
 {config.seed}; contributions and rewards are scored by {display_name(config.metric)}. Everything here has
-format version {FORMAT_VERSION}. This page is README.md; beside it:
+format version {FORMAT_VERSION}; what the numbers mean are rules {RULES} (fedsac's docs/decisions.md). This page is
+README.md; beside it:
 
 - `config.toml`: every setting; `fedsac run --config config.toml` does it again
 - `rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and validation), fairness

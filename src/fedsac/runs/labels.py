@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedsac.contributions.base import Contributions
-from fedsac.core.fairness import cgs, fairness, gamma, mcg
+from fedsac.core.fairness import bcf, cgs, fairness, gamma, mcg
 
 LABELS = ("last", "selected", "best")
 JUDGED = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy", "mcg", "cgs")
@@ -32,21 +32,24 @@ def chosen(records: Sequence[dict[str, Any]], contributions: Contributions) -> d
         ranked = [(-float("inf") if s is None else s, i) for i, s in enumerate(scores)]
         return evaluated[max(ranked)[1]]
 
-    picked = {
+    return {
         "last": evaluated[-1],
         "selected": highest([gamma(expected, r["rewards_validation"]) for r in evaluated]),
         "best": highest([r["gamma"] for r in evaluated]),
     }
-    return {label: _with_gains(record, contributions) for label, record in picked.items()}
 
 
-def _with_gains(record: dict[str, Any], contributions: Contributions) -> dict[str, Any]:
-    """An evaluated round's record. Those of earlier versions have no MCG and no CGS, which follow from what they
-    have."""
-    if "mcg" in record and "cgs" in record:
-        return record
-    c, theta = contributions.test, record["rewards"]
-    return record | {"mcg": mcg(c, theta), "cgs": cgs(c, theta)}
+def judged_again(records: Sequence[dict[str, Any]], contributions: Contributions) -> tuple[dict[str, Any], ...]:
+    """Records from a file, as they would be written today: BCF by the present definition, and MCG and CGS, which
+    earlier versions did not write. All three follow from the rewards."""
+
+    def again(record: dict[str, Any]) -> dict[str, Any]:
+        c, theta = contributions.test, record["rewards"]
+        if theta is None or len(theta) != len(c):
+            return record
+        return record | {"bcf": float(bcf(c, theta).mean()), "mcg": mcg(c, theta), "cgs": cgs(c, theta)}
+
+    return tuple(map(again, records))
 
 
 def reported(record: dict[str, Any]) -> dict[str, Any]:

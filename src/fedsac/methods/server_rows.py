@@ -1,0 +1,68 @@
+"""Rows that a fair comparison with `fedsac-plus` needs, since its server trains on a part of V: what that data alone is
+worth, and what other methods make of it.
+
+- `server-alone`: the server trains on V by itself, and everyone gets its model.
+- `fedavg-server`, `fedsac-server`, `fedrac-server`: after each aggregation the same SGD steps on the same part of V as
+  in `fedsac-plus`.
+- `fedavg-v-client`: V as one more client, which takes as many steps as `server_steps` and counts by its samples.
+- `fedsac-plus-no-server`: FedSAC+ without these steps.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedsac.methods.base import State, Task, Updates
+from fedsac.methods.fedavg import FedAvg
+from fedsac.methods.fedsac import FedSAC
+from fedsac.methods.fedsac_plus import FedSACPlus
+from fedsac.methods.shared.gradients import sample_shares, weighted_sum
+from fedsac.methods.shared.server_data import check_server_data, trained_by_server
+
+
+@dataclass(frozen=True)
+class FedAvgServer(FedAvg):
+    server_steps: int = 20
+    server_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_server_data(self.server_steps, self.server_share)
+
+    def server_model(self, task: Task, model: Tensor, round: int) -> Tensor:
+        return trained_by_server(task, model, self.server_steps, self.server_share, round)
+
+    def learn(self, task: Task, state: State, updates: Updates) -> State:
+        if not updates.clients:
+            return state
+        return {"model": self.server_model(task, super().learn(task, state, updates)["model"], updates.round)}
+
+
+@dataclass(frozen=True)
+class ServerAlone(FedAvgServer):
+    server_share: float = 1.0
+
+    def learn(self, task: Task, state: State, updates: Updates) -> State:
+        return {"model": self.server_model(task, state["model"], updates.round)}
+
+
+@dataclass(frozen=True)
+class FedAvgVClient(FedAvgServer):
+    server_share: float = 1.0
+
+    def learn(self, task: Task, state: State, updates: Updates) -> State:
+        if not updates.clients:
+            return state
+        others = weighted_sum(sample_shares(task, updates.clients), updates.params)
+        own = self.server_model(task, state["model"], updates.round)
+        theirs, mine = sum(task.samples[i] for i in updates.clients), self.server_share * len(task.validation.y)
+        return {"model": (theirs * others + mine * own) / (theirs + mine)}
+
+
+@dataclass(frozen=True)
+class FedSACServer(FedSAC):
+    server_steps: int = 20
+
+
+@dataclass(frozen=True)
+class FedSACPlusNoServer(FedSACPlus):
+    server_steps: int = 0

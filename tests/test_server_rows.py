@@ -1,0 +1,93 @@
+"""What other methods make of the server's data: steps on V, in plain loops beside torch's own."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedsac import FedsacError
+from fedsac.methods.fedavg import FedAvg
+from fedsac.methods.fedsac import FedSAC
+from fedsac.methods.fedsac_plus import FedSACPlus
+from fedsac.methods.server_rows import FedAvgServer, FedAvgVClient, FedSACPlusNoServer, FedSACServer, ServerAlone
+from tests.golden import small
+
+WHOLE = len(small.LABELS)
+
+
+def stepped(task, params, rows, steps):
+    """Full-batch gradient descent on these rows of V, by torch's autograd on a network written out here."""
+    x, y = (torch.tensor(values)[rows] for values in (small.POINTS, small.LABELS))
+    x = x.double() * torch.tensor(small.SCALE).double() + torch.tensor(small.SHIFT).double()
+    params = params.clone().requires_grad_()
+    for _ in range(steps):
+        w1, b1, w2, b2 = params[:4].view(2, 2), params[4:6], params[6:10].view(2, 2), params[10:]
+        loss = torch.nn.functional.cross_entropy((x @ w1 + b1).relu() @ w2 + b2, y)
+        (gradient,) = torch.autograd.grad(loss, params)
+        params = (params - task.lr * gradient).detach().requires_grad_()
+    return params.detach()
+
+
+@pytest.fixture
+def task():
+    # A batch as large as V: every step sees all of the server's rows, whatever order they are drawn in.
+    return small.task(batch=WHOLE)
+
+
+def close(found, expected):
+    assert (found - expected).abs().max() <= 1e-12
+
+
+def test_the_server_alone_learns_from_all_of_v_and_nothing_else(task):
+    method = ServerAlone(server_steps=3)
+    state = small.rounds(method, task)[-1]
+    close(state["model"], stepped(task, task.initial, range(WHOLE), 6))
+    assert (method.assign(task, state).models == state["model"]).all()
+    nobody = small.answer(method, task, method.start(task), 0, {})
+    close(nobody["model"], stepped(task, task.initial, range(WHOLE), 3))
+
+
+def test_fedavg_takes_steps_on_one_half_of_v_after_the_mean(task):
+    method = FedAvgServer(server_steps=2)
+    mean = small.rounds(FedAvg(), task, small.STEPS[:1])[-1]["model"]
+    model = small.rounds(method, task, small.STEPS[:1])[-1]["model"]
+    rows = task.stream("parts of V").permutation(WHOLE)[: WHOLE // 2]
+    close(model, stepped(task, mean, rows, 2))
+    whole = small.rounds(replace(method, server_share=1.0), task, small.STEPS[:1])[-1]["model"]
+    close(whole, stepped(task, mean, range(WHOLE), 2))
+
+
+def test_v_as_one_more_client_counts_by_its_samples(task):
+    model = small.rounds(FedAvgVClient(server_steps=2), task, small.STEPS[:1])[-1]["model"]
+    mean = small.rounds(FedAvg(), task, small.STEPS[:1])[-1]["model"]  # of 10 + 30 + 60 samples
+    own = stepped(task, task.initial, range(WHOLE), 2)
+    close(model, (100 * mean + 150 * own) / 250)
+
+
+def test_it_uses_the_same_part_of_v_as_fedsac_plus(task):
+    rows = task.stream("parts of V").permutation(WHOLE)[: WHOLE // 2]
+    for method in (FedSACServer(server_steps=2), FedSACPlus(server_steps=2, damping=0.0)):
+        without = FedSAC(calibrated=method.calibrated, server_steps=0)
+        # The first round: with the same submodels, since importance and calibration look at the initial model.
+        start = method.start(task)
+        mean = without.aggregate(task, start, _updates(method, task, start))
+        after = method.learn(task, start, _updates(method, task, start))
+        close(after["model"], stepped(task, mean, rows, 2))
+
+
+def _updates(method, task, state):
+    from fedsac.methods.base import Updates
+
+    given = method.assign(task, state)
+    steps = torch.tensor(small.STEPS[0], dtype=torch.float64)
+    return Updates(0, (0, 1, 2), given.models.expand(3, -1) + steps, given)
+
+
+def test_fedsac_plus_without_them_differs_in_nothing_else():
+    assert FedSACPlusNoServer() == replace(FedSACPlusNoServer(), **vars(FedSACPlus()) | {"server_steps": 0})
+
+
+@pytest.mark.parametrize("options", [{"server_steps": 0}, {"server_share": 0.0}, {"server_share": 1.5}])
+def test_impossible_options(options):
+    with pytest.raises(FedsacError, match=next(iter(options))):
+        FedAvgServer(**options)
