@@ -128,7 +128,8 @@ def prepare(
             if common in alike:
                 prepared.append(replace(alike[common], config=config))
                 continue
-            dealt = split(read[key], config.scene, config.clients, config.samples_per_client, config.effective_split_seed)
+            drawn_from = config.effective_split_seed
+            dealt = split(read[key], config.scene, config.clients, config.samples_per_client, drawn_from)
         else:
             dealt = splits[i]
             config = _with_defaults(config.replace(scene=dealt.scene, clients=len(dealt.clients)), dealt.data)
