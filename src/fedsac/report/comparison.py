@@ -109,7 +109,7 @@ def table_rows(groups: Sequence[Group]) -> list[Row]:
     return rows
 
 
-def tested(groups: Sequence[Group]) -> list[list[Group]]:
+def rival_groups(groups: Sequence[Group]) -> list[list[Group]]:
     """The groups that can be tested against each other: on the same data, and more than one."""
     problems: dict[tuple[object, ...], list[Group]] = {}
     for group in groups:
@@ -199,7 +199,7 @@ def body(runs: Sequence[Run], drawn: Sequence[Figure]) -> str:
     if not same_clients(runs):
         parts.append(paragraph("Clients are not shown side by side: the runs do not have the same ones.", "note"))
     parts.append(section("Methods at other rounds", _methods(rows, "selected"), _methods(rows, "best")))
-    parts += [_significance(rivals) for rivals in tested(groups)]
+    parts += [_significance(rivals) for rivals in rival_groups(groups)]
     parts.append(section("Every run", _runs(groups)))
     return "".join(parts)
 
