@@ -55,7 +55,11 @@ def _rival(own: Judgement, factor: float, digits: int) -> list[Cell | str]:
     if best is None or best.mean is None:
         return ["-", number(None), number(None), number(None)]
     difference = Cell(f"{factor * best.mean:+.{digits}f}", factor * best.mean)
-    return [best.rival, difference, _span(best.interval, factor, digits), number(best.p_holm, 3)]
+    return [best.rival, difference, _span(best.interval, factor, digits), _p(best.p_holm)]
+
+
+def _p(value: float | None) -> Cell:
+    return Cell("<0.001", value) if value is not None and value < 0.001 else number(value, 3)
 
 
 def _span(interval: tuple[float, float] | None, factor: float, digits: int) -> Cell:
