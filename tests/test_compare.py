@@ -3,15 +3,18 @@
 import csv
 import json
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import t, ttest_rel
 
 import fedsac
 from fedsac import Config, FedsacError
 from fedsac.cli import main
+from fedsac.cli.significance import show_statistics
 from fedsac.doors import METHODS
 from fedsac.report.comparison import fairness_accuracy
 from fedsac.report.drawing import svg
@@ -196,6 +199,81 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["compare", "--methods", "fedsac,nothing", "--out", "there"]) == 2
     assert "no method 'nothing'" in capsys.readouterr().err
     assert not Path("there").exists()
+
+
+def compared(folder, capsys, *more):
+    """A comparison by the command, three methods; what it printed, its JSON and its CSV."""
+    quick = ["--rounds", "3", "--clients", "3", "--hidden", "12", "--local-steps", "4", "--standalone-steps", "12"]
+    named = ["--methods", "standalone,fedavg,fedsac", "--eval-every", "3", "--out", str(folder)]
+    assert main(["compare", *quick, *named, *more]) == 0
+    said = " ".join(capsys.readouterr().out.split())  # wherever lines were broken
+    with (folder / "results.csv").open() as file:
+        return said, json.loads((folder / "results.json").read_text()), list(csv.DictReader(file))
+
+
+def test_the_command_says_which_method_is_significantly_first(tmp_path, capsys):
+    """Intervals and p values in the files are scipy's of the numbers beside them, and all three places agree."""
+    out, whole, table = compared(tmp_path / "out", capsys, "--seeds", "4")
+    assert "last round, 4 seeds: mean, 95 % interval" in out and "Every seed draws its own split" in out
+    values = {(row["method"], row["label"]): row for row in whole["rows"]}
+    assert len(whole["statistics"]) == 3 * 2 * 3  # labels, columns, methods
+    for entry in whole["statistics"]:
+        own = values[entry["method"], entry["label"]][entry["column"]]
+        line = next(one for one in table if (one["method"], one["label"]) == (entry["method"], entry["label"]))
+        assert line[f"{entry['column']}_verdict"] == (entry["verdict"] or "")
+        for difference in entry["differences"]:
+            rival = values[difference["rival"], entry["label"]][entry["column"]]
+            pairs = [(a, b) for a, b in zip(own, rival, strict=True) if a is not None and b is not None]
+            assert difference["seeds"] == len(pairs)
+            if difference["interval"] is not None:
+                assert difference["p"] == pytest.approx(ttest_rel(*zip(*pairs, strict=True)).pvalue, abs=1e-9)
+        if entry["column"] == "max":
+            low, high = t.interval(0.95, 3, loc=np.mean(own), scale=np.std(own, ddof=1) / 2)
+            assert entry["interval"] == pytest.approx([low, high])
+            assert (float(line["max_low"]), float(line["max_high"])) == pytest.approx((low, high), rel=1e-5)
+            assert f"{np.mean(own):.4f} [{low:.4f}, {high:.4f}]" in out or entry["label"] != "last"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("which method is significantly first") == 3 * 2 * 2  # a caption and a label for each table
+    beaten = next(entry for entry in whole["statistics"] if entry["verdict"] == "beaten")
+    assert f"beaten by {', '.join(beaten['beaten_by'])}" in page
+
+
+def test_one_split_for_all_seeds(tmp_path, capsys):
+    out, whole, _ = compared(tmp_path / "out", capsys, "--seeds", "2", "--split-seed", "9")
+    assert "All seeds share one split" in out
+    assert (whole["seeds"], whole["split_seed"]) == ([0, 1], 9)
+    samples = {tuple(json.loads(path.read_text())["samples"]) for path in (tmp_path / "out").glob("*/summary.json")}
+    assert len(samples) == 1
+    alone = fedsac.run(
+        Config(rounds=3, clients=3, hidden=(12,), local_steps=4, standalone_steps=12, seed=1, split_seed=9)
+    )
+    summary = json.loads((tmp_path / "out" / "fedsac-seed1" / "summary.json").read_text())
+    assert summary["contributions"] == list(alone.contributions.validation)
+
+
+def test_one_seed_decides_nothing(tmp_path, capsys):
+    out, whole, _ = compared(tmp_path / "out", capsys, "--seeds", "1")
+    assert "One seed says nothing about chance" in out
+    assert {entry["verdict"] for entry in whole["statistics"]} == {None}
+    assert "significantly first" not in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("width", ["80", "140"])
+def test_the_statistics_fit_a_terminal(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", width)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # so that rich takes the output for a terminal's
+    monkeypatch.setenv("NO_COLOR", "1")
+    seeds = [(k, k) for k in range(5)]
+    values = {"gamma": [97.5, 98.5, 99.0, None, 98.0], "max": [0.51, 0.52, 0.5, 0.515, 0.525]}
+    lower = {"gamma": [50.1, 51.5, 52.0, 51.1, 51.0], "max": [0.41, 0.42, 0.4, 0.415, 0.425]}
+    show_statistics(
+        [Row("fedsac-no-aggregation", "last", values, seeds), Row("fedsac-no-allocation", "last", lower, seeds)], "last"
+    )
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in capsys.readouterr().out.splitlines()]
+    assert max(map(len, lines)) <= int(width)
+    assert any("98.25 [97.22, 99.28] 4/5" in line and "first" in line for line in lines)
+    assert not any("…" in line for line in lines)
+    assert sum("┏" in line for line in lines) == (2 if width == "80" else 1)
 
 
 def test_methods_are_listed_with_their_citations(capsys):

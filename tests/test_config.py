@@ -15,6 +15,7 @@ configs = st.builds(
     beta=st.floats(0, 1e6),
     lr=st.floats(1e-12, 1e3),
     clients=st.none() | st.integers(2, 1000),
+    split_seed=st.none() | st.integers(0, 10**6),
     hidden=st.lists(st.integers(1, 500), min_size=1, max_size=4).map(tuple),
     options=st.dictionaries(st.text(min_size=1), st.booleans() | st.integers() | st.floats(-1e9, 1e9) | st.text()),
     label=st.text(min_size=1).filter(lambda text: text.isprintable()),
@@ -37,6 +38,7 @@ def test_a_config_survives_its_file(config):
     [
         ("rounds", 0, "rounds must be a whole number of at least 1, not 0"),
         ("rounds", 2.5, "whole number"),
+        ("split_seed", -1, "split_seed must be a whole number of at least 0, not -1"),
         ("rounds", True, "whole number"),
         ("clients", 1, "at least 2"),
         ("lr", 0, "lr must be a number above 0"),

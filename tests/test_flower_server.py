@@ -679,6 +679,7 @@ def test_a_site_that_was_never_asked_to_join(silos, tmp_path):
     ("line", "reason"),
     [
         ("[run]\ndata = 'x'", "data is not a setting"),
+        ("[run]\nsplit_seed = 1", "split_seed is not a setting of a federation's run; the sites have the data"),
         ("[run]\ncontribution = 'shapley'", "use standalone"),
         ("[run]\nrouns = 3", "did you mean rounds"),
         ("[run]\nbehaviour = 'absent:0.5'", "behaviour is not a setting of a federation's run; it is simulated"),

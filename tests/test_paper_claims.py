@@ -196,6 +196,91 @@ def test_plateau():
     assert (own.name, own.settled) == ("fedsac-plus", 0)
 
 
+def seeds_of_column(scene, **gammas):
+    """A column with gammas by seed for some methods; for the others 10 to 12.5, seed by seed."""
+    names = [one.method for one in column()]
+    rest = (10.0, 12.5, 11.0, 10.5, 11.5)
+    return [
+        run(name, scene=scene, seed=seed, best=(gamma,))
+        for name in names
+        for seed, gamma in enumerate(gammas.get(name, rest))
+    ]
+
+
+def test_claims_are_counted_by_significance_too():
+    """POW: above every method on each seed. CLA: above q-FFL on average, by one seed's luck. DIR(1.0): below q-FFL on
+    each seed. DIR(2.0): below on average and no more. DIR(3.0): one seed, no statement."""
+    high, near = (90.0, 91.0, 90.5, 91.5, 90.2), (89.0, 93.0, 90.0, 91.0, 88.0)
+    made = [
+        *seeds_of_column("pow", fedsac=high),
+        *seeds_of_column("cla", fedsac=high, qffl=near),
+        *seeds_of_column("dir:1.0", fedsac=high, qffl=(95.0, 95.9, 95.4, 96.6, 95.1)),
+        *seeds_of_column("dir:2.0", fedsac=near, qffl=high),
+        *column("dir:3.0", fedsac=(90.0, 0.4)),
+    ]
+    found = claim("fairness-first", *made)
+    assert found.count("best") == (3, 5)
+    assert found.significance("best") == (1, 1, 2)
+    assert [one.significance for one in found.verdicts["best"]] == [
+        "significantly first",
+        "undecided",
+        "beaten",
+        "undecided",
+        None,
+    ]
+    assert "best: 1 first, 1 beaten, 2 undecided" in markdown_claims([found])
+    assert [line.count("|") for line in markdown_claims([found]).splitlines() if line.startswith("|")] == [4] * 6
+
+
+def test_significance_by_hand():
+    """FedSAC less q-FFL is 1 2 3 4 5: t = 3 / sqrt(2.5 / 5) = 4.243, p = .0132 by itself. The other methods are far
+    below, so this p is the largest and counts once. Against five such rivals it counts five times: .066."""
+    base = (50.0, 40.0, 60.0, 55.0, 45.0)
+    ours = tuple(gamma + d for gamma, d in zip(base, (1, 2, 3, 4, 5), strict=True))
+    assert claim("fairness-first", *seeds_of_column("pow", fedsac=ours, qffl=base)).significance("best") == (1, 0, 0)
+    same = dict.fromkeys(("qffl", "cffl", "cgsv", "fedave", "fedavg"), base)
+    assert claim("fairness-first", *seeds_of_column("pow", fedsac=ours, **same)).significance("best") == (0, 0, 1)
+
+
+def test_a_gamma_that_is_missing_for_some_seeds_is_paired_where_it_exists():
+    ours = (None, 91.0, 90.5, 91.5, None)
+    made = seeds_of_column("pow", fedsac=ours, qffl=(89.0, None, 50.0, 52.0, 88.0))
+    found = table("table1", results(*made)).row("fedsac").cells[0].ours["best"]
+    assert (found.values, found.of_seeds, found.seeds) == ((91.0, 90.5, 91.5), (1, 2, 3), 5)
+    assert claim("fairness-first", *made).significance("best") == (1, 0, 0)  # with q-FFL: 40.5 and 39.5, p = .008
+
+
+def test_less_is_better_for_megabytes_and_the_lowest_beta_leads_table_7():
+    sizes = {"fedsac": (24.0, 24.1, 23.9)}
+    made = [
+        run(name, seed=seed, megabytes=size, counted=size)
+        for name in (one.method for one in column())
+        for seed, size in enumerate(sizes.get(name, (26.27,) * 3))
+    ]
+    assert claim("megabytes-less", *made).significance("mean") == (1, 0, 0)
+    betas = [
+        run(beta=beta, seed=seed, best=(97.0, top + 0.001 * seed * beta))
+        for beta, top in ((2.0, 0.50), (5.0, 0.60), (10.0, 0.48), (20.0, 0.45))
+        for seed in range(4)
+    ]
+    assert claim("beta-accuracy", *betas).significance("last") == (0, 1, 0)
+
+
+@pytest.mark.parametrize("width", [100, 80])
+def test_significance_on_the_terminal(width):
+    high = (90.0, 91.0, 90.5, 91.5, 90.2)
+    found = claims(results(*seeds_of_column("pow", fedsac=high), *seeds_of_column("cla", fedsac=high)))
+    console = Console(width=width, highlight=False, markup=False)
+    with console.capture() as said:
+        console.print(terminal_claims(found, quick=False))
+    assert max(map(len, said.get().splitlines())) <= width
+    assert "best 2 / 0 / 0" in said.get()
+    one_seed = claims(results(*column("pow")))
+    with console.capture() as said:
+        console.print(terminal_claims(one_seed, quick=False))
+    assert "undecided" not in said.get()
+
+
 @pytest.mark.parametrize("width", [100, 80])
 def test_claims_on_the_terminal(width):
     found = claims(results(*column("pow"), *column("cla"), run(beta=10.0)))

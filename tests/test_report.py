@@ -12,7 +12,7 @@ import pytest
 import fedsac
 from fedsac import Config, FedsacError
 from fedsac.cli import main
-from fedsac.report.comparison import grouped
+from fedsac.report.comparison import grouped, rival_groups
 from fedsac.report.markup import SIGN, Cell, number, table
 from fedsac.report.page import build, write
 from fedsac.report.reading import read_run, read_runs
@@ -332,6 +332,22 @@ def test_runs_are_told_apart_by_what_differs(compared, tmp_path):
     page, drawn = build([compared / "fedsac-seed0", tmp_path / "cla"])
     assert "the runs do not have the same ones" in page and "clients" not in [figure.name for figure in drawn]
     assert "fedsac, cla" in page
+
+
+def test_methods_are_tested_against_each_other_on_the_same_data_only(compared, tmp_path):
+    """Two scenes and two splits in one page: each method's rivals are those of its own data."""
+    fedsac.run(SMALL.replace(scene="cla"), tmp_path / "cla")
+    fedsac.run(SMALL.replace(seed=1, split_seed=7), tmp_path / "split")
+    runs = read_runs([compared, tmp_path / "cla", tmp_path / "split"])
+    (rivals,) = rival_groups(grouped(runs))
+    assert [(len(group.runs), group.runs[0].config.method) for group in rivals] == [
+        (2, "fedsac"),
+        (2, "fedavg"),
+        (2, "standalone"),
+    ]
+    text = build([compared, tmp_path / "cla", tmp_path / "split"])[0]
+    assert text.count("<h2>Which method is significantly first</h2>") == 1
+    assert rival_groups(grouped(read_runs([compared / "fedsac-seed0", tmp_path / "cla"]))) == []
 
 
 def test_a_list_that_leads_elsewhere_is_refused(compared, tmp_path):

@@ -68,6 +68,9 @@ class Config:
     network: str = _option("mlp", "mlp, or module:factory, which makes an nn.Sequential of Linear and ReLU")
     hidden: tuple[int, ...] = _option((200, 200), "hidden layers, as in 200,200")
     seed: int = _option(0, "seed of every random stream")
+    split_seed: int | None = _option(
+        None, "seed of the split alone: clients' data, V and a test set that is set aside (default: the seed)"
+    )
     device: str = _option("cpu", "cpu, cuda or auto")
     threads: int | None = _option(None, "CPU threads (all cores)")
     dtype: str = _option("float32", "float32 or float64")
@@ -87,6 +90,8 @@ class Config:
         if self.clients is not None:
             self._whole("clients", 2)
         self._whole("seed", 0)
+        if self.split_seed is not None:
+            self._whole("split_seed", 0)
         self._number("beta", lambda v: v >= 0, "a number of at least 0")
         self._number("lr", lambda v: v > 0, "a number above 0")
         self._number("share", lambda v: 0 < v <= 1, "a number above 0, and at most 1")
@@ -150,6 +155,16 @@ class Config:
     def alone(self) -> int:
         """SGD steps of standalone training: `standalone_steps`, or as many as a client takes in the whole run."""
         return self.standalone_steps or self.rounds * self.local_steps
+
+    @property
+    def effective_split_seed(self) -> int:
+        """The seed that the split of the data is drawn from."""
+        return self.seed if self.split_seed is None else self.split_seed
+
+    @property
+    def seeds_named(self) -> str:
+        """The seeds, for people: "seed 3", or "seed 3, split seed 0"."""
+        return f"seed {self.seed}" + ("" if self.split_seed is None else f", split seed {self.split_seed}")
 
     @property
     def decided_by(self) -> str:

@@ -1,8 +1,9 @@
 """Named random streams: the same names give the same numbers, on every engine and in any order of calls.
 
-Nothing in the project draws from a global generator. A stream is named by the run's seed, its purpose and the round and
-client it is for (`stream(0, "batches", 12, "client-03")`), so results do not depend on how clients are ordered or
-grouped, and a resumed run draws what the uninterrupted one would have drawn.
+Nothing in the project draws from a global generator. A stream is named by the run's seed (what the split of the data
+draws: by the split's), its purpose and the round and client it is for (`stream(0, "batches", 12, "client-03")`), so
+results do not depend on how clients are ordered or grouped, and a resumed run draws what the uninterrupted one would
+have drawn.
 """
 
 import hashlib

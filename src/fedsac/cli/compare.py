@@ -9,6 +9,7 @@ from typing import Any
 
 from fedsac.cli.logs import add_log, with_logs
 from fedsac.cli.run import RUNS, add_settings, configured, only_resume, reported
+from fedsac.cli.significance import show_statistics
 from fedsac.config import Config
 from fedsac.runs.watcher import RunInfo, Watcher
 
@@ -25,8 +26,9 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "compare",
         help="several methods and seeds on one scene, side by side",
-        description="Run several methods and seeds on one scene side by side, and print them as one table. Runs are "
-        f"evaluated every {EVAL_EVERY} rounds, unless --eval-every says otherwise.",
+        description="Run several methods and seeds on one scene side by side, and print them as one table, and "
+        "which method is significantly first. All seeds share one split with --split-seed; else every seed draws its "
+        f"own. Runs are evaluated every {EVAL_EVERY} rounds, unless --eval-every says otherwise.",
         allow_abbrev=False,
     )
     add_settings(command, without=("method", "options"))
@@ -71,6 +73,7 @@ def do(chosen: argparse.Namespace) -> None:
     _draw(table, folder, subject, metric)
     page = reported(folder)
     show(table, chosen.show, metric)
+    show_statistics(table, chosen.show)
     files = ["results.csv", "results.json", "fairness-accuracy.svg", *([] if page is None else [page.name])]
     print(f"Everything is in {folder}: {', '.join(files)}, and a folder for each run.")
 

@@ -149,10 +149,11 @@ def configured(chosen: argparse.Namespace) -> Config:
 
 
 def fresh_folder(config: Config) -> Path:
-    """runs/DATA-SCENE-METHOD-seedN, with a number appended if that exists."""
+    """runs/DATA-SCENE-METHOD-seedN, or -seedN-splitM, with a number appended if that exists."""
     data = Path(config.data).stem if Path(config.data).suffix else Path(config.data).name
     scene = "silos" if Path(config.data).is_dir() else (config.scene or "pow").replace(":", "")
     stem = f"{data}-{scene}-{config.method}-seed{config.seed}"
+    stem += "" if config.split_seed is None else f"-split{config.split_seed}"
     return free(RUNS / stem.replace(":", "-"))
 
 

@@ -21,7 +21,7 @@ EXPLAINED = {
 def show(result: Result, console: Console | None = None, page: Path | None = None) -> None:
     console = console or Console(highlight=False, markup=False, emoji=False)
     config, metric = result.config, display_name(result.config.metric)
-    about = f"{config.method} on {config.data}, {config.scene}: round {config.rounds}, seed {config.seed}"
+    about = f"{config.method} on {config.data}, {config.scene}: round {config.rounds}, {config.seeds_named}"
     clients = Table(title=f"{about}, scored by {metric}")
     clients.add_column("client", overflow="fold")
     deciding = result.contributions.deciding

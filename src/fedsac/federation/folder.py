@@ -24,7 +24,7 @@ SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
 RESERVED_SITE_NAMES = ("server",)
 ACTIVE, LEFT, REVOKED = "in", "left", "revoked"
 EXCLUDED_SETTINGS = (  # settings of `fedsac run` that a federation's [run] does not have
-    *("data", "scene", "clients", "share", "samples_per_client", "label", "data_dir"),
+    *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label", "data_dir"),
     *("behaviour", "contributions", "network"),
 )
 REQUESTED_FILE = "requested"  # in server/: exists while a run was asked for and is not over

@@ -10,11 +10,13 @@ from fedsac.paper.printed import Column, Printed
 
 @dataclass(frozen=True)
 class SeedValues:
-    """A number for each seed that has it, out of `seeds`. `low` is Table 7's number in brackets, the lowest reward."""
+    """A number for each seed that has it, out of `seeds`. `low` is Table 7's number in brackets, the lowest reward;
+    `of_seeds` says which seeds the values are of."""
 
     values: tuple[float, ...]
     seeds: int
     low: tuple[float, ...] = ()
+    of_seeds: tuple[int, ...] = ()
 
     @property
     def mean(self) -> float | None:

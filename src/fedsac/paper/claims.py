@@ -1,6 +1,6 @@
 """The paper's claims, checked in every column of its tables: where they hold in our results, with the numbers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,6 +10,7 @@ from fedsac.paper.cells import Cell, Row, Table
 from fedsac.paper.printed import METHODS, TABLES, Column, standalone_later
 from fedsac.paper.results import Results
 from fedsac.paper.tables import READS_BETA, Index, other_beta, table, table9_beta
+from fedsac.runs.statistics import VERDICTS, judge
 
 CLOSE_POINTS = 3.0  # percentage points: a number this close to the printed one counts as reproduced
 CLOSE_SHARE = 0.05  # relative: a size this close to the printed one counts as reproduced
@@ -18,11 +19,13 @@ ALONE_LABELS = ("alone",)  # the one label of standalone accuracies, which have 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claim holds in one column, and the numbers that decide it."""
+    """Whether a claim holds in one column, and the numbers that decide it. `significance`: one of `VERDICTS` where the
+    claim is that one row is above all others, and there are seeds to test it with."""
 
     column: Column
     holds: bool
     numbers: str
+    significance: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,11 @@ class Claim:
         verdicts = self.of_beta(other_beta).get(label, ())
         return sum(verdict.holds for verdict in verdicts), len(verdicts)
 
+    def significance(self, label: str, *, other_beta: bool = False) -> tuple[int, ...]:
+        """In how many columns the claimed row is significantly first, beaten, and undecided."""
+        found = [verdict.significance for verdict in self.of_beta(other_beta).get(label, ())]
+        return tuple(found.count(verdict) for verdict in VERDICTS)
+
     def failures(self, label: str, *, other_beta: bool = False) -> list[Verdict]:
         """Where it fails; with the other beta only where the two betas differ, so that no failure is told twice."""
         failed = [v for v in self.of_beta(other_beta).get(label, ()) if not v.holds]
@@ -63,8 +71,8 @@ def betas_differ(column: Column) -> bool:
     return other_beta(column) != table9_beta(column)
 
 
-Judge = Callable[["ColumnView", str], tuple[bool, str]]
-"""Whether a claim holds in a column at a label, and the numbers as text."""
+Judge = Callable[["ColumnView", str], tuple[bool, str] | tuple[bool, str, str | None]]
+"""Whether a claim holds in a column at a label, the numbers as text, and for some claims the significance."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,19 @@ class ColumnView:
 
     def mean(self, key: str, label: str) -> float | None:
         return self.cell(key).mean(label)
+
+    def by_seed(self, key: str, label: str) -> dict[Hashable, float | None]:
+        ours = self.cell(key).ours.get(label)
+        return {} if ours is None else dict(zip(ours.of_seeds, ours.values, strict=True))
+
+    def significance(self, label: str, own: str, rivals: Iterable[str]) -> str | None:
+        """Whether a row is significantly first among these, beaten or undecided: paired tests over the shared seeds."""
+        numbers = {key: self.by_seed(key, label) for key in (own, *rivals)}
+        return judge(numbers, self.table.better)[own].verdict
+
+    def others(self, own: str) -> list[str]:
+        """The keys of all other printed rows."""
+        return [row.key for row in self.rows() if row.key != own]
 
 
 def claims(results: Results) -> list[Claim]:
@@ -171,17 +192,19 @@ def _claim(
     return Claim(key, text, len(table.columns), judged(False), judged(True))
 
 
-def _first(view: ColumnView, label: str) -> tuple[bool, str]:
+def _first(view: ColumnView, label: str) -> tuple[bool, str, str | None]:
     """FedSAC's number is above all others."""
     own = view.mean("fedsac", label)
     others = {row.name: view.mean(row.key, label) for row in view.rows() if row.key != "fedsac"}
-    return _above_all(own, {name: mean for name, mean in others.items() if mean is not None})
+    holds, numbers = _above_all(own, {name: mean for name, mean in others.items() if mean is not None})
+    return holds, numbers, view.significance(label, "fedsac", view.others("fedsac"))
 
 
-def _above_common(view: ColumnView, label: str) -> tuple[bool, str]:
+def _above_common(view: ColumnView, label: str) -> tuple[bool, str, str | None]:
     """FedSAC's number is above that of FedAvg's common model."""
     common = view.mean("fedavg:common", label)
-    return _above_all(view.mean("fedsac", label), {} if common is None else {"FedAvg's common model": common})
+    holds, numbers = _above_all(view.mean("fedsac", label), {} if common is None else {"FedAvg's common model": common})
+    return holds, numbers, view.significance(label, "fedsac", ["fedavg:common"])
 
 
 def _above_all(own: float | None, others: dict[str, float]) -> tuple[bool, str]:
@@ -191,11 +214,12 @@ def _above_all(own: float | None, others: dict[str, float]) -> tuple[bool, str]:
     return holds, f"FedSAC {_number(own)}, {best_other}"
 
 
-def _less(view: ColumnView, label: str) -> tuple[bool, str]:
+def _less(view: ColumnView, label: str) -> tuple[bool, str, str | None]:
     """FedSAC's number is below all others."""
     own, others = view.mean("fedsac", label), [view.mean(r.key, label) for r in view.rows() if r.key != "fedsac"]
     least = min(mean for mean in others if mean is not None)
-    return own is not None and own < least, f"FedSAC {_number(own)}, least of the others {least:.2f}"
+    numbers = f"FedSAC {_number(own)}, least of the others {least:.2f}"
+    return own is not None and own < least, numbers, view.significance(label, "fedsac", view.others("fedsac"))
 
 
 def _close(key: str) -> Judge:
@@ -230,12 +254,14 @@ def _order(view: ColumnView, label: str) -> tuple[bool, str]:
     return ours == paper, f"{numbers}, printed {' > '.join(METHODS[key] for key in paper)}"
 
 
-def _lowest_beta(view: ColumnView, label: str) -> tuple[bool, str]:
+def _lowest_beta(view: ColumnView, label: str) -> tuple[bool, str, str | None]:
     """The first row, the lowest beta, has the highest number."""
     means = {row.name: view.mean(row.key, label) for row in view.rows()}
     lowest, *others = means.values()
     holds = lowest is not None and all(other is None or other < lowest for other in others)
-    return holds, ", ".join(f"{name}: {_number(mean)}" for name, mean in means.items())
+    numbers = ", ".join(f"{name}: {_number(mean)}" for name, mean in means.items())
+    first = next(view.rows()).key
+    return holds, numbers, view.significance(label, first, view.others(first))
 
 
 def _falling(view: ColumnView, label: str) -> tuple[bool, str]:

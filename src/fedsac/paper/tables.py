@@ -123,9 +123,11 @@ def contradictions() -> tuple[str, ...]:
 
 
 def _value(runs: list[Run], measure: Measure, label: str) -> SeedValues:
-    numbers = [measure(run, label) for run in runs]
-    values = tuple(value for value, _ in numbers if value is not None)
-    return SeedValues(values, len({run.seed for run in runs}), tuple(low for _, low in numbers if low is not None))
+    numbers = [(run.seed, *measure(run, label)) for run in runs]
+    there = [(seed, value) for seed, value, _ in numbers if value is not None]
+    low = tuple(low for *_, low in numbers if low is not None)
+    seeds = len({run.seed for run in runs})
+    return SeedValues(tuple(value for _, value in there), seeds, low, tuple(seed for seed, _ in there))
 
 
 def _printed(name: str, column: Column) -> dict[str, Printed]:

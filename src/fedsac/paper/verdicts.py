@@ -21,6 +21,13 @@ LEGEND = (
 )
 
 
+SIGNIFICANCE_LEGEND = (
+    "In how many cells FedSAC (of the betas: the lowest) is significantly first, better than every other row; beaten, "
+    "worse than at least one; or undecided. By paired t tests over the same seeds, corrected for the number of rivals "
+    "by Holm, level .05."
+)
+
+
 def headline(quick: bool) -> str:
     return f"The paper's claims{' (quick)' if quick else ''}: in how many cells they hold"
 
@@ -35,6 +42,8 @@ def terminal_claims(claims: Sequence[Claim], *, quick: bool, failures: bool = Fa
         if claim.tested:
             grid.add_row(_text(claim), *(_counts(claim, other_beta) for other_beta in (False, True)))
     parts: list[RenderableType] = [Text(headline(quick), style="bold"), grid, Text(LEGEND + "\n", style="dim")]
+    if counted := _tested_over_seeds(claims):
+        parts += [_significance_grid(counted), Text(SIGNIFICANCE_LEGEND + "\n", style="dim")]
     if failures:
         for text, cells in failing(claims):
             parts.append(Text(f"{text} fails in"))
@@ -51,9 +60,41 @@ def markdown_claims(claims: Sequence[Claim]) -> str:
         for claim in claims
         if claim.tested
     ]
-    return "\n".join(
-        [*grid_lines(["claim", "with Table 9's beta", f"with the {OTHER_BETA}"], rows, left=3), "", LEGEND]
-    )
+    head = ["claim", "with Table 9's beta", f"with the {OTHER_BETA}"]
+    lines = [*grid_lines(head, rows, left=3), "", LEGEND]
+    if counted := _tested_over_seeds(claims):
+        rows = [
+            [_text(claim), *("; ".join(_significance_text(claim, other)) or "-" for other in (False, True))]
+            for claim in counted
+        ]
+        lines += ["", *grid_lines(head, rows, left=3), "", SIGNIFICANCE_LEGEND]
+    return "\n".join(lines)
+
+
+def _tested_over_seeds(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims for which there are seeds enough to test whether a row is significantly first."""
+    return [claim for claim in claims if any(any(claim.significance(label)) for label in claim.verdicts)]
+
+
+def _significance_text(claim: Claim, other_beta: bool) -> list[str]:
+    """Label by label: "best: 4 first, 2 beaten, 9 undecided"."""
+    labels = claim.of_beta(other_beta)
+    counts = {label: claim.significance(label, other_beta=other_beta) for label in labels}
+    return ["{}: {} first, {} beaten, {} undecided".format(label, *three) for label, three in counts.items()]
+
+
+def _significance_grid(claims: Sequence[Claim]) -> Grid:
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    grid.add_column("significantly first / beaten / undecided", ratio=1)
+    for head in ("Table 9's beta", OTHER_BETA):
+        grid.add_column(head, no_wrap=True)
+    for claim in claims:
+        cells = []
+        for other_beta in (False, True):
+            counts = {label: claim.significance(label, other_beta=other_beta) for label in claim.of_beta(other_beta)}
+            cells.append("\n".join("{} {} / {} / {}".format(label, *three) for label, three in counts.items()) or "-")
+        grid.add_row(_text(claim), *cells)
+    return grid
 
 
 def failing(claims: Sequence[Claim]) -> list[tuple[str, list[tuple[str, str]]]]:

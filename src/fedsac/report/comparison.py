@@ -9,6 +9,9 @@ from fedsac.report.charts import Series, clients_by_method, lines, scatter
 from fedsac.report.markup import Cell, Figure, figure, grid, number, paragraph, section, table
 from fedsac.report.reading import Run, settings
 from fedsac.report.shapes import Drawing
+from fedsac.report.significance import PAGE_EXPLAINED, of_splits, significance_tables
+from fedsac.runs.comparison import COLUMNS as MEASURED
+from fedsac.runs.comparison import Row, measured, seeds_of
 from fedsac.runs.labels import LABELS
 
 # Columns of fedsac.runs.comparison that are shown: key, heading, factor and digits.
@@ -25,6 +28,11 @@ COLUMNS = (
     ("losers", "lose", 1, 1),
     ("global", "global %", 100, 2),
     ("megabytes", "MB down", 1, 2),
+)
+# Settings that say what is learned from which data: runs that differ in one of them are not tested against each other.
+SAME_PROBLEM = (
+    *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label"),
+    *("contribution", "contributions"),  # gamma is taken with them
 )
 NOT_COMPARED = ("seed", "threads", "device", "data_dir")  # settings in which runs of one group may differ
 SHOWN_BARE = ("method", "data", "scene")  # settings shown as their value alone, without the setting's name
@@ -90,17 +98,24 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     return groups
 
 
-def table_rows(groups: Sequence[Group]) -> list[Point]:
+def table_rows(groups: Sequence[Group]) -> list[Row]:
     """The rows as in `fedsac compare`: for each group and label the values of all its runs."""
-    from fedsac.runs.comparison import COLUMNS as MEASURED
-    from fedsac.runs.comparison import Row, measured
-
-    rows: list[Point] = []
+    rows = []
     for group in groups:
+        seeds = [seeds_of(run.config) for run in group.runs]
         for label in LABELS:
             each = [measured(run, label) for run in group.runs]
-            rows.append(Row(group.name, label, {key: [one[key] for one in each] for key, *_ in MEASURED}))
+            rows.append(Row(group.name, label, {key: [one[key] for one in each] for key, *_ in MEASURED}, seeds))
     return rows
+
+
+def rival_groups(groups: Sequence[Group]) -> list[list[Group]]:
+    """The groups that can be tested against each other: on the same data, and more than one."""
+    problems: dict[tuple[object, ...], list[Group]] = {}
+    for group in groups:
+        config = group.runs[0].config
+        problems.setdefault(tuple(getattr(config, name) for name in SAME_PROBLEM), []).append(group)
+    return [rivals for rivals in problems.values() if len(rivals) > 1]
 
 
 def where(runs: Sequence[Run]) -> str:
@@ -184,6 +199,7 @@ def body(runs: Sequence[Run], drawn: Sequence[Figure]) -> str:
     if not same_clients(runs):
         parts.append(paragraph("Clients are not shown side by side: the runs do not have the same ones.", "note"))
     parts.append(section("Methods at other rounds", _methods(rows, "selected"), _methods(rows, "best")))
+    parts += [_significance(rivals) for rivals in rival_groups(groups)]
     parts.append(section("Every run", _runs(groups)))
     return "".join(parts)
 
@@ -200,6 +216,15 @@ def _methods(rows: Sequence[Point], label: str) -> str:
             cells.append(cell)
         made.append(cells)
     return table(f"Methods, {label}", ("method", *(heading for _, heading, _, _ in COLUMNS)), made)
+
+
+def _significance(rivals: Sequence[Group]) -> str:
+    """Which of these methods is significantly first; empty if no group has more than one seed."""
+    rows = table_rows(rivals)
+    if all(len(row.seeds) < 2 for row in rows):
+        return ""
+    said = paragraph(f"{PAGE_EXPLAINED} {of_splits(rows)}", "note")
+    return section("Which method is significantly first", *(significance_tables(rows, label) for label in LABELS), said)
 
 
 def _runs(groups: Sequence[Group]) -> str:

@@ -26,7 +26,7 @@ def title(run: Run) -> str:
 
 def subtitle(run: Run) -> str:
     c, layers = run.config, " and ".join(map(str, run.config.hidden))
-    size = f"{len(run.clients)} clients, {c.rounds} rounds, seed {c.seed}, hidden layers of {layers} neurons"
+    size = f"{len(run.clients)} clients, {c.rounds} rounds, {c.seeds_named}, hidden layers of {layers} neurons"
     return f"{size}, scored by {run.metric}"
 
 

@@ -4,14 +4,17 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, Config, check_version, settings_in
 from fedsac.doors import METHODS
 from fedsac.errors import FedsacError
 from fedsac.methods import make
-from fedsac.runs.comparison import COLUMNS, LIST, Row, rows
+from fedsac.runs.comparison import COLUMNS, LIST, TESTED, Row, judgements, rows
+from fedsac.runs.labels import LABELS
 from fedsac.runs.result import Result
 from fedsac.runs.start import resume_together, run_together
 from fedsac.runs.watcher import Watcher
@@ -85,17 +88,48 @@ def _written(results: list[Result], out: Path) -> list[Row]:
         "rounds": config.rounds,
         "metric": config.metric,
         "seeds": sorted({result.config.seed for result in results}),
+        "split_seed": config.split_seed,
         "rows": [{"method": row.method, "label": row.label, **row.values} for row in table],
+        "statistics": _statistics(table),
     }
     write_atomic(out / "results.json", (json.dumps(whole, allow_nan=False) + "\n").encode())
+    write_atomic(out / "results.csv", _csv(table, config.metric).encode())
+    return table
+
+
+def _statistics(table: Sequence[Row]) -> list[dict[str, Any]]:
+    """For every label, tested column and method: mean, 95 % interval, verdict, and the difference to each rival."""
+    entries = []
+    for label in LABELS:
+        at = {row.method: row for row in table if row.label == label}
+        for key in TESTED:
+            for method, judged in judgements(table, key, label).items():
+                row = at[method]
+                entries.append(
+                    {
+                        **{"label": label, "column": key, "method": method},
+                        **{"mean": row.mean(key), "interval": row.interval(key), "seeds": row.count(key)},
+                        **{"verdict": judged.verdict, "beaten_by": judged.beaten_by},
+                        "differences": [asdict(difference) for difference in judged.differences],
+                    }
+                )
+    return entries
+
+
+def _csv(table: Sequence[Row], metric: str) -> str:
+    """A line for each method and label: of every column mean, deviation, 95 % interval and number of seeds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = [name for name, *_ in COLUMNS]
-    heads = [f"{name}{part}" for name in names for part in ("", "_deviation")]
-    writer.writerow(["method", "label", *heads, "metric"])
+    heads = [f"{name}{part}" for name in names for part in ("", "_deviation", "_low", "_high", "_seeds")]
+    writer.writerow(["method", "label", *heads, *(f"{key}_verdict" for key in TESTED), "metric"])
+    judged = {(key, label): judgements(table, key, label) for key in TESTED for label in LABELS}
     for row in table:
-        numbers = [number for name in names for number in (row.mean(name), row.deviation(name))]
+        numbers: list[float | None] = []
+        for name in names:
+            interval = row.interval(name) or (None, None)
+            numbers += [row.mean(name), row.deviation(name), *interval, row.count(name)]
         shown = ["" if n is None else f"{n:.6g}" for n in numbers]
-        writer.writerow([row.method, row.label, *shown, config.metric])
-    write_atomic(out / "results.csv", text.getvalue().encode())
-    return table
+        verdicts = [judged[key, row.label][row.method].verdict or "" for key in TESTED]
+        writer.writerow([row.method, row.label, *shown, *verdicts, metric])
+    return text.getvalue()

@@ -1,8 +1,9 @@
-"""A comparison as a table: methods and seeds on one scene, each column with mean and deviation. Loads no torch."""
+"""A comparison as a table: methods and seeds on one scene, each column with mean, deviation and 95 % interval, and the
+methods tested against each other. Loads no torch."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from fedsac.contributions.base import Contributions
 from fedsac.core.fairness import cgs, mcg, spearman
 from fedsac.core.metrics import display_name
 from fedsac.runs.labels import LABELS, chosen
+from fedsac.runs.statistics import Judgement, judge, mean_interval
 
 LIST = "compare.json"  # in a comparison's folder: the configs of its runs
 
@@ -32,15 +34,36 @@ COLUMNS = (
     ("global", "global", 4, 1),
     ("megabytes", "MB down", 2, -1),
 )
+TESTED = ("gamma", "max")  # the columns in which methods are tested against each other
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method at one label: for each column the seeds' values, None where a number does not exist."""
+    """One method at one label: for each column the seeds' values, None where a number does not exist. `seeds` has the
+    seed and the split's seed of each value; without them, values are paired in their order."""
 
     method: str
     label: str
     values: dict[str, list[float | None]]
+    seeds: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether a seed occurs twice, on two devices for instance: such values are not independent of each other."""
+        return len(set(self.seeds)) < len(self.seeds)
+
+    def count(self, key: str) -> int:
+        """For how many seeds the number exists."""
+        return sum(value is not None for value in self.values[key])
+
+    def interval(self, key: str) -> tuple[float, float] | None:
+        """The 95 % interval of the mean."""
+        return None if self.repeated else mean_interval(self.values[key])
+
+    def by_seed(self, key: str) -> dict[Hashable, float | None]:
+        if self.repeated:
+            return {}
+        return dict(zip(self.seeds or range(len(self.values[key])), self.values[key], strict=True))
 
     def mean(self, key: str) -> float | None:
         there = [value for value in self.values[key] if value is not None]
@@ -58,9 +81,21 @@ def rows(results: Sequence["Measurable"]) -> list[Row]:
         for label in LABELS:
             key = result.config.method, label
             row = rows_by_key.setdefault(key, Row(*key, {column[0]: [] for column in COLUMNS}))
+            row.seeds.append(seeds_of(result.config))
             for name, value in measured(result, label).items():
                 row.values[name].append(value)
     return list(rows_by_key.values())
+
+
+def seeds_of(config: Config) -> tuple[int, int]:
+    """A run's seed and its split's; own silos have one split, whatever the seed."""
+    return config.seed, 0 if config.scene == "silos" else config.effective_split_seed
+
+
+def judgements(rows: Sequence[Row], key: str, label: str) -> dict[str, Judgement]:
+    """Each method against all others in one column, at one label."""
+    better = next(direction for name, _, _, direction in COLUMNS if name == key)
+    return judge({row.method: row.by_seed(key) for row in rows if row.label == label}, better)
 
 
 class Measurable(Protocol):

@@ -232,8 +232,8 @@ def _lock(path: Path) -> int | None:
 def _readme(config: Config) -> str:
     return f"""# A run of fedsac
 
-{config.method} on {config.data}, scene {config.scene}, {config.clients} clients, {config.rounds} rounds, seed
-{config.seed}; contributions and rewards are scored by {display_name(config.metric)}. Everything here has
+{config.method} on {config.data}, scene {config.scene}, {config.clients} clients, {config.rounds} rounds,
+{config.seeds_named}; contributions and rewards are scored by {display_name(config.metric)}. Everything here has
 format version {FORMAT_VERSION}; what the numbers mean are rules {RULES} (fedsac's docs/decisions.md). This page is
 README.md; beside it:
 

@@ -65,6 +65,7 @@ class Result:
             "client_names": list(self.clients),
             "rounds": c.rounds,
             "seed": c.seed,
+            "split_seed": c.split_seed,
             "reported_on": self.reported_on,
             "metric": c.metric,
             "samples": list(self.samples),

@@ -128,7 +128,8 @@ def prepare(
             if common in alike:
                 prepared.append(replace(alike[common], config=config))
                 continue
-            dealt = split(read[key], config.scene, config.clients, config.samples_per_client, config.seed)
+            drawn_from = config.effective_split_seed
+            dealt = split(read[key], config.scene, config.clients, config.samples_per_client, drawn_from)
         else:
             dealt = splits[i]
             config = _with_defaults(config.replace(scene=dealt.scene, clients=len(dealt.clients)), dealt.data)
@@ -161,6 +162,8 @@ def _with_defaults(config: Config, data: DataSet) -> Config:
             raise FedsacError(f"{config.data} has {len(data.silos)} silos, not {clients}; leave --clients out")
         if config.samples_per_client is not None:
             raise FedsacError(f"{config.data}: own silos have the samples they have; leave --samples-per-client out")
+        if config.split_seed is not None:
+            raise FedsacError(f"{config.data}: own silos are dealt out already; leave --split-seed out")
         scene, clients = "silos", len(data.silos)
     elif scene == "silos":
         raise FedsacError(f"scene silos needs a folder with one file per client as --data, not {config.data}")
