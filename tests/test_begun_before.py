@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import fedsac
+from fedsac import FedsacError
 from fedsac.federation.members import unpacked
+from fedsac.methods.fedsac import FedSAC
 from fedsac.report.page import build
 
 HERE = Path(__file__).parent / "begun_before"
@@ -29,6 +31,13 @@ def test_it_resumes_and_ends_as_it_would_have(tmp_path):
     assert close(json.loads((HERE / "summary.json").read_text()), json.loads((folder / "summary.json").read_text()))
     theirs, ours = (place.joinpath("rounds.jsonl").read_text().splitlines() for place in (HERE, folder))
     assert close([json.loads(line) for line in theirs], [json.loads(line) for line in ours])
+
+
+def test_it_is_not_resumed_under_other_rules(tmp_path, monkeypatch):
+    folder = Path(shutil.copytree(HERE / "run", tmp_path / "run"))
+    monkeypatch.setattr(FedSAC, "edition", FedSAC.edition + 1)
+    with pytest.raises(FedsacError, match="the method has other rules now"):
+        fedsac.resume(folder)
 
 
 def test_its_page_shows_its_neurons():

@@ -220,9 +220,9 @@ def plain_rffl(steps, by, gamma):
             r = shares(r)
             if round >= 10:
                 removed = removed + [i for i in members if r[i] < 1 / 3 / len(members)]
-                r = [0.0 if i in removed else r[i] for i in CLIENTS]
-        for i in members:
-            models[i] = add(models[i], d[i])
+                r = shares([0.0 if i in removed else r[i] for i in CLIENTS])
+        for i in CLIENTS:
+            models[i] = add(models[i], d[i])  # also of those who were removed: they train alone
             if i not in removed:
                 models[i] = add(models[i], small.keep(total, r[i] / max(r)))
         found.append((r, removed, list(models)))
@@ -255,19 +255,20 @@ def test_rffl_removes_an_outsider_after_the_tenth_round():
         assert state["removed"] == removed
     assert all(float(state["r"][0]) < 1 / 9 for state in states[3:11])  # long before, and yet
     assert [state["removed"] for state in states[10:]] == [[], [0], [0], [0]]
-    assert (states[11]["models"][0] == states[13]["models"][0]).all()
+    alone = add(*(times(0.5 / length(own[0]), own[0]) for own in steps[11:]))
+    same(states[13]["models"][0], add(states[11]["models"][0].tolist(), alone))
 
 
 def test_rffl_measures_a_third_against_those_who_are_left():
-    """Ann is gone. Ben's r of about .14 is more than a third of 1/3, but less than a third of 1/2."""
+    """Ann is gone. Ben's r of about .14 is more than a third of 1/3, but less than a third of 1/2. Cem's becomes 1."""
     given, method, steps = small.task(), RFFL(length=0.7, reward_by="own"), dict(enumerate(STEPS[1]))
     before = method.start(given) | {"r": torch.tensor([0, 0.13, 0.87], dtype=torch.float64), "removed": [0]}
     after = small.answer(method, given, before, 11, steps)
     total = weighted([0.13, 0.87], [times(min(1.0, 0.7 / length(d)), d) for d in STEPS[1][1:]])
-    ben, cem = shares([0.95 * r + 0.05 * cosine(d, total) for r, d in zip((0.13, 0.87), STEPS[1][1:], strict=True)])
+    ben, _ = shares([0.95 * r + 0.05 * cosine(d, total) for r, d in zip((0.13, 0.87), STEPS[1][1:], strict=True)])
     assert 1 / 9 < ben < 1 / 6
     assert after["removed"] == [0, 1]
-    same(after["r"], [0.0, 0.0, cem])
+    same(after["r"], [0.0, 0.0, 1.0])
 
 
 def test_rffl_rewards_depend_on_what_they_go_by():

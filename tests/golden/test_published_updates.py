@@ -17,6 +17,7 @@ from fedsac.core.units import Layout
 from fedsac.methods.base import Task
 from fedsac.methods.cgsv import CGSV, quota
 from fedsac.methods.qffl import QFFL
+from fedsac.methods.rffl import RFFL
 from tests.golden import small
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -103,3 +104,27 @@ def test_cgsv_as_in_its_paper_takes_the_largest_entries_of_the_whole_update():
     for row in moved:
         kept, lost = whole[row != 0].abs(), whole[row == 0].abs()
         assert torch.equal(row[row != 0], whole[row != 0]) and not (lost > kept.min()).any()
+
+
+@cases("rffl", lambda case: case["steps"])
+def test_rffl(case):
+    """Updates of .62 to .79 are shortened to .6 or .5. An outsider and an opponent are removed in the 11th round, and
+    train on alone; until then, what the opponent sends is subtracted."""
+    rounds = case["rounds"][-1]["round"] + 1
+    states = played(RFFL(length=case["length"], reward_by="own"), task(rounds=rounds), steps(case["steps"]), rounds)
+    for published in case["rounds"]:
+        state = states[published["round"]]
+        assert state["removed"] == published["removed"]
+        close(state["r"], published["r"])
+        close(state["models"], published["models"], 1e-5)
+    assert rounds == 3 or states[-1]["removed"] == [0]
+
+
+def test_rffl_as_in_its_paper_removed_clients_keep_their_model():
+    code, paper = (
+        played(RFFL(reward_by="own", reading=reading), task(rounds=13), steps("aside"), 13)
+        for reading in ("code", "paper")
+    )
+    assert torch.equal(paper[10]["models"][0], paper[12]["models"][0])
+    assert torch.equal(paper[12]["models"][1:], code[12]["models"][1:]) and torch.equal(paper[12]["r"], code[12]["r"])
+    assert not torch.equal(code[10]["models"][0], code[12]["models"][0])

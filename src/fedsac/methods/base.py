@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -50,6 +50,12 @@ class Task:
     def everything(self) -> Tensor:
         """The neuron masks of clients that all hold the whole model: boolean [N, neurons]."""
         return torch.ones(len(self.clients), self.layout.neurons, dtype=torch.bool, device=self.initial.device)
+
+    @property
+    def sizes_are_classes(self) -> bool:
+        """Whether `size_shares` count classes, as in CLA, and not samples."""
+        largest = max(self.samples)
+        return any(abs(share - n / largest) > 1e-9 for share, n in zip(self.size_shares, self.samples, strict=False))
 
     def importance(self, params: Tensor, rows: Tensor | None = None, *, exact: bool = True) -> Tensor:
         """Importance [neurons] of a model [parameters] on V (Eq. 3), or on some rows of it; its first-order
@@ -152,7 +158,11 @@ class Method(ABC):
     functions tell others about its state, and their defaults are right for most methods.
 
     Rounds are counted from 0: `learn` of the first round's updates gets `updates.round == 0`.
+
+    `edition` is raised when the rules of a method change, so that a run begun under other rules is not resumed.
     """
+
+    edition: ClassVar[int] = 1
 
     @abstractmethod
     def start(self, task: Task) -> State:

@@ -140,8 +140,8 @@ class Running:
         checkpoint, records = newest
         if checkpoint.fingerprint != self.prepared.fingerprint:
             raise FedsacError(
-                f"{self.folder.path}: the data or the settings are not what this run began with; bring them back, or "
-                "start a new run"
+                f"{self.folder.path}: the data or the settings are not what this run began with, or the method has "
+                "other rules now; bring them back, or start a new run"
             )
         device = self.prepared.initial.device
         stored = {

@@ -66,6 +66,8 @@ class Prepared:
         config = self.config.replace(data="-", data_dir=None, threads=None, device="cpu", contributions=None)
         later = [name for name in LATER if getattr(config, name) == getattr(DEFAULTS, name)]
         text = config.toml(without=["network", *later])  # of a network, its shape counts: `hidden`
+        edition = methods.method_class(config.method).edition
+        text += f"edition = {edition}\n" if edition > 1 else ""  # the first edition has none, as before there were any
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() + self.data_hash
 
     @property
