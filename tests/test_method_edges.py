@@ -27,6 +27,9 @@ def variants():
         found.append(pytest.param(kind(), id=name))
         if "reward_by" in (option.name for option in fields(kind)):
             found.append(pytest.param(kind(reward_by="own"), id=f"{name}-own"))
+    for kind, reading in ((CFFL, "code"), (CFFL, "paper"), (CGSV, "paper"), (RFFL, "paper")):
+        for by in ("contribution", "own"):
+            found.append(pytest.param(kind(reward_by=by, reading=reading), id=f"{kind.__name__}-{reading}-{by}"))
     return found
 
 

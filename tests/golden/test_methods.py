@@ -121,18 +121,21 @@ def test_cffl_shares():
 
 
 def plain_cffl(steps, by):
-    models, found = [INITIAL] * 3, []
+    models, removed, found, size = [INITIAL] * 3, [], [], [1 / 6, 0.5, 1.0]
     for own in steps:
         trained = [add(m, d) for m, d in zip(models, own, strict=True)]
         if by == "own":
-            share, size = shares([small.accuracy(model) for model in trained]), [1 / 6, 0.5, 1.0]
+            share = shares([0.0 if i in removed else small.accuracy(trained[i]) for i in CLIENTS])
         else:
-            share, size = shares([0.3, 0.4, 0.5]), [1.0, 1.0, 1.0]
+            share = shares([0.3, 0.4, 0.5])
         r = shares([(sinh(5 * s) + s) / 2 for s in share])
+        if by == "own":
+            removed = [i for i in CLIENTS if i in removed or r[i] < 1 / 9]
+            r = shares([0.0 if i in removed else r[i] for i in CLIENTS])
         g = [times(0.5 / length(d), d) for d in own]
-        total = weighted([0.1, 0.3, 0.6], g)
+        total = weighted([0.0 if i in removed else w for i, w in enumerate([0.1, 0.3, 0.6])], g)
         for i in CLIENTS:
-            if by == "own" and r[i] < 1 / 9:
+            if i in removed:
                 continue
             models[i] = add(trained[i], small.keep(total, size[i] * r[i] / max(r)), times(-size[i], g[i]))
         found.append((r, list(models)))
@@ -153,16 +156,18 @@ WRONG = [6.0, 0, 8, 0, -3, 0, 0, -1, 0, 0, -0.01, 0]
 
 
 def test_cffl_keeps_those_below_the_threshold_where_they_were():
-    steps = [[add(model, times(-1, INITIAL)) for model in (WRONG, RIGHT, RIGHT)]]
-    (r, models), state = plain_cffl(steps, "own")[0], small.rounds(CFFL(reward_by="own"), small.task(), steps)[1]
-    assert r[0] < 1 / 9 and models[0] == INITIAL
-    same(state["r"], r)
-    same(state["models"], models)
+    """For good: in the second round, Ann's model would be as right as the others'."""
+    steps = [[add(model, times(-1, INITIAL)) for model in models] for models in ((WRONG, RIGHT, RIGHT), [RIGHT] * 3)]
+    states = small.rounds(CFFL(reward_by="own"), small.task(), steps)
+    for state, (r, models) in zip(states[1:], plain_cffl(steps, "own"), strict=True):
+        assert r[0] == 0 and models[0] == INITIAL and state["removed"] == [0]
+        same(state["r"], r)
+        same(state["models"], models)
 
 
-def test_cffl_with_memory_keeps_a_running_credit():
-    """The original's credit: half the old one (1/3 at first) and half the new, sinh alone."""
-    states = small.rounds(CFFL(reward_by="own", memory=True), small.task())
+def test_cffl_as_in_its_paper_keeps_a_running_credit():
+    """Half the old one (1/3 at first) and half the new, sinh alone."""
+    states = small.rounds(CFFL(reward_by="own", reading="paper"), small.task())
     r, models = [1 / 3] * 3, states[0]["models"]
     for steps, state in zip(STEPS, states[1:], strict=True):
         trained = [add(m, d) for m, d in zip(models.tolist(), steps, strict=True)]

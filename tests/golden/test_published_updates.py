@@ -15,6 +15,7 @@ import torch
 from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
 from fedsac.methods.base import Task
+from fedsac.methods.cffl import CFFL
 from fedsac.methods.cgsv import CGSV, quota
 from fedsac.methods.qffl import QFFL
 from fedsac.methods.rffl import RFFL
@@ -128,3 +129,29 @@ def test_rffl_as_in_its_paper_removed_clients_keep_their_model():
     assert torch.equal(paper[10]["models"][0], paper[12]["models"][0])
     assert torch.equal(paper[12]["models"][1:], code[12]["models"][1:]) and torch.equal(paper[12]["r"], code[12]["r"])
     assert not torch.equal(code[10]["models"][0], code[12]["models"][0])
+
+
+CLASSES = tuple(classes / 4 for classes in (1, 2, 3, 4))  # shares of the classes that CLA gives four clients
+
+
+def cffl_rounds(method, case, classes):
+    given = task(size_shares=CLASSES, samples=(16,) * 4) if classes else task()
+    assert given.sizes_are_classes == classes
+    for state, published in zip(played(method, given, steps(case["steps"]), 3), case["rounds"], strict=True):
+        assert [i for i in range(4) if i not in state["removed"]] == published["reputable"]
+        close(state["r"], published["r"])
+        close(state["models"], published["models"])
+        yield state, published
+
+
+@cases("cffl_fedsac", lambda case: f"{case['scene']}-{case['steps']}-{case['reward_by']}")
+def test_cffl_as_fedsacs_authors_ran_it(case):
+    method = CFFL(length=case["length"], reward_by=case["reward_by"])
+    assert len(list(cffl_rounds(method, case, case["scene"] == "cla"))) == 3
+
+
+@cases("cffl", lambda case: f"{case['split']}-{case['steps']}-{case['upload']}")
+def test_cffl_as_published(case):
+    method = CFFL(reading="code", clip=case["clip"], upload=float(case["upload"]), reward_by="own")
+    for state, published in cffl_rounds(method, case, case["split"] == "classimbalance"):
+        close(state["model"], published["server"])
