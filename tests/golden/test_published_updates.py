@@ -117,7 +117,7 @@ def test_rffl(case):
         state = states[published["round"]]
         assert state["removed"] == published["removed"]
         close(state["r"], published["r"])
-        close(state["models"], published["models"], 1e-5)
+        close(state["models"], published["models"])
     assert rounds == 3 or states[-1]["removed"] == [0]
 
 
