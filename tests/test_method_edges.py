@@ -105,6 +105,13 @@ def test_rffl_a_majority_against_the_sum_does_not_turn_the_order_round():
     assert state["r"].tolist() == pytest.approx([0, 0, 1])
 
 
+@pytest.mark.parametrize("reading", ["fedsac", "code", "paper"])
+def test_cffl_removes_nobody_for_being_absent(reading):
+    method = CFFL(reading=reading, reward_by="own", clip=0.1, upload=1.0)
+    for state in played(method, small.task(), [{0: STEPS[0][0]}, {1: STEPS[0][1]}]):
+        assert 2 not in state["removed"]
+
+
 def test_fedave_likeness_is_relative_to_those_who_answered():
     given, method = small.task(), FedAVE(reward_by="own")
     alone = next(played(method, given, [{0: STEPS[0][0], 1: STEPS[0][1]}]))

@@ -87,15 +87,15 @@ class CFFL(RemovingMethod):
             r[who] = 0.5 * r[who] + 0.5 * fresh if self.reading == "paper" else fresh
         r, removed = self.without_the_low(task, r / r.sum(), who, before, len(r))
 
-        at = [k for k in at if updates.clients[k] not in removed]
-        who = [updates.clients[k] for k in at]
-        learned = local_updates(updates, models)[at]
+        learned = local_updates(updates, models)
         g = rescaled(learned, self.length)
         sizes = torch.tensor(task.size_shares, dtype=torch.float64)
-        weights = sizes[who] if task.sizes_are_classes else sample_shares(task, updates.clients)[at]
-        total = weighted_sum(weights, g)
+        weights = sizes[updates.who] if task.sizes_are_classes else sample_shares(task, updates.clients)
+        member = torch.tensor([i not in removed for i in updates.clients])
+        total = weighted_sum(weights * member, g)
         new = models + largest_entries(task.layout, total, sizes * r / r.max())
-        new[who] += learned - to_device(sizes[who].to(g.dtype), g.device).unsqueeze(1) * g
+        own = learned - to_device(sizes[updates.who].to(g.dtype), g.device).unsqueeze(1) * g
+        new[updates.who] += own if member.all() else to_device(member.to(g.dtype), g.device).unsqueeze(1) * own
         return {"models": new, "r": r, "removed": removed}
 
     def _learn_as_published(self, task: Task, state: State, updates: Updates) -> State:

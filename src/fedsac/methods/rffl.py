@@ -42,9 +42,11 @@ class RFFL(RemovingMethod):
         d = d * (self.length / d.norm(dim=1, keepdim=True).clamp_min(self.length))
         at = [k for k, i in enumerate(updates.clients) if i not in removed]
         who = [updates.clients[k] for k in at]
-        trained = at if self.reading == "paper" else list(range(len(d)))
         new = models.clone()
-        new[[updates.clients[k] for k in trained]] += d[trained]
+        if self.reading == "paper":
+            new[who] += d[at]
+        else:
+            new[updates.who] += d
         if not who:
             return state | {"models": new}
         total = weighted_sum(self.weights(task, updates.round, r, who, removed), d[at])
