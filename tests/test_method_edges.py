@@ -27,6 +27,9 @@ def variants():
         found.append(pytest.param(kind(), id=name))
         if "reward_by" in (option.name for option in fields(kind)):
             found.append(pytest.param(kind(reward_by="own"), id=f"{name}-own"))
+    for kind, reading in ((CFFL, "code"), (CFFL, "paper"), (CGSV, "paper"), (RFFL, "paper")):
+        for by in ("contribution", "own"):
+            found.append(pytest.param(kind(reward_by=by, reading=reading), id=f"{kind.__name__}-{reading}-{by}"))
     return found
 
 
@@ -100,6 +103,13 @@ def test_rffl_a_majority_against_the_sum_does_not_turn_the_order_round():
     steps = all_of([times(-1, step), times(-1, step), step])
     state = next(played(RFFL(reward_by="own"), small.task(), [steps]))
     assert state["r"].tolist() == pytest.approx([0, 0, 1])
+
+
+@pytest.mark.parametrize("reading", ["fedsac", "code", "paper"])
+def test_cffl_removes_nobody_for_being_absent(reading):
+    method = CFFL(reading=reading, reward_by="own", clip=0.1, upload=1.0)
+    for state in played(method, small.task(), [{0: STEPS[0][0]}, {1: STEPS[0][1]}]):
+        assert 2 not in state["removed"]
 
 
 def test_fedave_likeness_is_relative_to_those_who_answered():

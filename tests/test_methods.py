@@ -29,6 +29,10 @@ VARIANTS += [
     for name in METHODS
     if "reward_by" in (option.name for option in fields(METHODS.resolve(name)))
 ]
+VARIANTS += [
+    TINY.replace(method=name, options={"reward_by": "own", "reading": reading})
+    for name, reading in (("cffl", "code"), ("cffl", "paper"), ("cgsv", "paper"), ("rffl", "paper"))
+]
 every_method = pytest.mark.parametrize("config", VARIANTS, ids=lambda c: "-".join([c.method, *c.options.values()]))
 
 
@@ -161,7 +165,10 @@ class Old:
         ("fedavg", {"q": 1}, "method fedavg has no option 'q'; it has none"),
         ("qffl", {"q": "much"}, "option q must be a number, not 'much'"),
         ("fedrac", {"step": "2.5"}, "option step must be a whole number, not '2.5'"),
-        ("cffl", {"memory": "perhaps"}, "option memory must be true or false, not 'perhaps'"),
+        ("fedsac", {"calibrated": "perhaps"}, "option calibrated must be true or false, not 'perhaps'"),
+        ("cffl", {"reading": "mine"}, "reading must be fedsac or code or paper, not 'mine'"),
+        ("cffl", {"clip": 0}, "clip must be above 0, not 0"),
+        ("cffl", {"upload": 1.5}, "upload must be above 0 and at most 1, not 1.5"),
         ("cgsv", {"reward_by": "luck"}, "reward_by must be contribution or own, not 'luck'"),
         ("iafl", {"kappa": 2}, "kappa must be between 0 and 1, not 2"),
         ("iafl", {"q": "-0.1"}, "q must be between 0 and 1, not -0.1"),
@@ -194,8 +201,8 @@ def test_options_come_as_text_or_as_values():
     assert make(TINY.replace(method="qffl", options={"q": "2"})).q == 2.0
     assert make(TINY.replace(method="fedrac", options={"step": "4"})).step == 4
     for value in ("true", "True", True):
-        assert make(TINY.replace(method="cffl", options={"memory": value})).memory is True
-    assert make(TINY.replace(method="cffl", options={"memory": "false"})).memory is False
+        assert make(TINY.replace(method="fedsac", options={"calibrated": value})).calibrated is True
+    assert make(TINY.replace(method="fedsac-plus", options={"calibrated": "false"})).calibrated is False
     assert make(TINY.replace(method="fedsac", beta=7)).beta == 7.0
     assert make(TINY.replace(method="cgsv", data="cifar10")).length == 0.15
     assert make(TINY.replace(method="cgsv")).length == 0.5

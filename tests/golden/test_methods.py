@@ -121,18 +121,21 @@ def test_cffl_shares():
 
 
 def plain_cffl(steps, by):
-    models, found = [INITIAL] * 3, []
+    models, removed, found, size = [INITIAL] * 3, [], [], [1 / 6, 0.5, 1.0]
     for own in steps:
         trained = [add(m, d) for m, d in zip(models, own, strict=True)]
         if by == "own":
-            share, size = shares([small.accuracy(model) for model in trained]), [1 / 6, 0.5, 1.0]
+            share = shares([0.0 if i in removed else small.accuracy(trained[i]) for i in CLIENTS])
         else:
-            share, size = shares([0.3, 0.4, 0.5]), [1.0, 1.0, 1.0]
+            share = shares([0.3, 0.4, 0.5])
         r = shares([(sinh(5 * s) + s) / 2 for s in share])
+        if by == "own":
+            removed = [i for i in CLIENTS if i in removed or r[i] < 1 / 9]
+            r = shares([0.0 if i in removed else r[i] for i in CLIENTS])
         g = [times(0.5 / length(d), d) for d in own]
-        total = weighted([0.1, 0.3, 0.6], g)
+        total = weighted([0.0 if i in removed else w for i, w in enumerate([0.1, 0.3, 0.6])], g)
         for i in CLIENTS:
-            if by == "own" and r[i] < 1 / 9:
+            if i in removed:
                 continue
             models[i] = add(trained[i], small.keep(total, size[i] * r[i] / max(r)), times(-size[i], g[i]))
         found.append((r, list(models)))
@@ -153,16 +156,18 @@ WRONG = [6.0, 0, 8, 0, -3, 0, 0, -1, 0, 0, -0.01, 0]
 
 
 def test_cffl_keeps_those_below_the_threshold_where_they_were():
-    steps = [[add(model, times(-1, INITIAL)) for model in (WRONG, RIGHT, RIGHT)]]
-    (r, models), state = plain_cffl(steps, "own")[0], small.rounds(CFFL(reward_by="own"), small.task(), steps)[1]
-    assert r[0] < 1 / 9 and models[0] == INITIAL
-    same(state["r"], r)
-    same(state["models"], models)
+    """For good: in the second round, Ann's model would be as right as the others'."""
+    steps = [[add(model, times(-1, INITIAL)) for model in models] for models in ((WRONG, RIGHT, RIGHT), [RIGHT] * 3)]
+    states = small.rounds(CFFL(reward_by="own"), small.task(), steps)
+    for state, (r, models) in zip(states[1:], plain_cffl(steps, "own"), strict=True):
+        assert r[0] == 0 and models[0] == INITIAL and state["removed"] == [0]
+        same(state["r"], r)
+        same(state["models"], models)
 
 
-def test_cffl_with_memory_keeps_a_running_credit():
-    """The original's credit: half the old one (1/3 at first) and half the new, sinh alone."""
-    states = small.rounds(CFFL(reward_by="own", memory=True), small.task())
+def test_cffl_as_in_its_paper_keeps_a_running_credit():
+    """Half the old one (1/3 at first) and half the new, sinh alone."""
+    states = small.rounds(CFFL(reward_by="own", reading="paper"), small.task())
     r, models = [1 / 3] * 3, states[0]["models"]
     for steps, state in zip(STEPS, states[1:], strict=True):
         trained = [add(m, d) for m, d in zip(models.tolist(), steps, strict=True)]
@@ -220,9 +225,9 @@ def plain_rffl(steps, by, gamma):
             r = shares(r)
             if round >= 10:
                 removed = removed + [i for i in members if r[i] < 1 / 3 / len(members)]
-                r = [0.0 if i in removed else r[i] for i in CLIENTS]
-        for i in members:
-            models[i] = add(models[i], d[i])
+                r = shares([0.0 if i in removed else r[i] for i in CLIENTS])
+        for i in CLIENTS:
+            models[i] = add(models[i], d[i])  # also of those who were removed: they train alone
             if i not in removed:
                 models[i] = add(models[i], small.keep(total, r[i] / max(r)))
         found.append((r, removed, list(models)))
@@ -255,19 +260,20 @@ def test_rffl_removes_an_outsider_after_the_tenth_round():
         assert state["removed"] == removed
     assert all(float(state["r"][0]) < 1 / 9 for state in states[3:11])  # long before, and yet
     assert [state["removed"] for state in states[10:]] == [[], [0], [0], [0]]
-    assert (states[11]["models"][0] == states[13]["models"][0]).all()
+    alone = add(*(times(0.5 / length(own[0]), own[0]) for own in steps[11:]))
+    same(states[13]["models"][0], add(states[11]["models"][0].tolist(), alone))
 
 
 def test_rffl_measures_a_third_against_those_who_are_left():
-    """Ann is gone. Ben's r of about .14 is more than a third of 1/3, but less than a third of 1/2."""
+    """Ann is gone. Ben's r of about .14 is more than a third of 1/3, but less than a third of 1/2. Cem's becomes 1."""
     given, method, steps = small.task(), RFFL(length=0.7, reward_by="own"), dict(enumerate(STEPS[1]))
     before = method.start(given) | {"r": torch.tensor([0, 0.13, 0.87], dtype=torch.float64), "removed": [0]}
     after = small.answer(method, given, before, 11, steps)
     total = weighted([0.13, 0.87], [times(min(1.0, 0.7 / length(d)), d) for d in STEPS[1][1:]])
-    ben, cem = shares([0.95 * r + 0.05 * cosine(d, total) for r, d in zip((0.13, 0.87), STEPS[1][1:], strict=True)])
+    ben, _ = shares([0.95 * r + 0.05 * cosine(d, total) for r, d in zip((0.13, 0.87), STEPS[1][1:], strict=True)])
     assert 1 / 9 < ben < 1 / 6
     assert after["removed"] == [0, 1]
-    same(after["r"], [0.0, 0.0, cem])
+    same(after["r"], [0.0, 0.0, 1.0])
 
 
 def test_rffl_rewards_depend_on_what_they_go_by():

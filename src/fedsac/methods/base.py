@@ -51,6 +51,12 @@ class Task:
         """The neuron masks of clients that all hold the whole model: boolean [N, neurons]."""
         return torch.ones(len(self.clients), self.layout.neurons, dtype=torch.bool, device=self.initial.device)
 
+    @property
+    def sizes_are_classes(self) -> bool:
+        """Whether `size_shares` count classes, as in CLA, and not samples."""
+        largest = max(self.samples)
+        return any(abs(share - n / largest) > 1e-9 for share, n in zip(self.size_shares, self.samples, strict=False))
+
     def importance(self, params: Tensor, rows: Tensor | None = None, *, exact: bool = True) -> Tensor:
         """Importance [neurons] of a model [parameters] on V (Eq. 3), or on some rows of it; its first-order
         approximation where it need not be `exact`."""

@@ -7,7 +7,10 @@
     theta_i <- theta_i + the largest q_i of g's entries, tensor by tensor
 
 Gamma is .5, and .15 on CIFAR-10; beta is chosen on validation data. With `reward_by = "contribution"`, as in FedSAC's
-tables, r = c / sum c throughout. The published code keeps at most n - 1 of n entries, even at q = 1.
+tables, r = c / sum c throughout.
+
+The published code takes the entries tensor by tensor, ceil(n q) of n and at most n - 1, even at q = 1; the paper takes
+floor(n q) of the whole update's: `reading`.
 """
 
 from dataclasses import dataclass
@@ -23,12 +26,18 @@ from fedsac.methods.shared.gradients import (
     sample_shares,
     weighted_sum,
 )
-from fedsac.methods.shared.largest import largest_entries
+from fedsac.methods.shared.largest import largest_entries, largest_of_all
+from fedsac.methods.shared.readings import check_reading
 
 
 @dataclass(frozen=True)
 class CGSV(GradientMethod):
     beta: float = 1.0
+    reading: str = "code"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_reading(self.reading, ("code", "paper"))
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:
@@ -42,7 +51,9 @@ class CGSV(GradientMethod):
             r[who] = 0.95 * r[who] + 0.05 * cosines(g, total)
             r = r.clamp_min(1e-3)
             r = r / r.sum()
-        return {"models": state["models"] + largest_entries(task.layout, total, quota(r, self.beta)), "r": r}
+        q = quota(r, self.beta)
+        kept = largest_of_all(total, q) if self.reading == "paper" else largest_entries(task.layout, total, q)
+        return {"models": state["models"] + kept, "r": r}
 
 
 def quota(r: torch.Tensor, beta: float) -> torch.Tensor:

@@ -6,6 +6,7 @@
 
 Everyone gets the same model, so rewards are those of copies trained one epoch more, as for FedAvg. Clients report F_i,
 and nobody checks it: a client that reports a higher loss than it has weighs more.
+As in the published code, amounts of data do not weigh in (docs/conformance.md).
 """
 
 from dataclasses import dataclass

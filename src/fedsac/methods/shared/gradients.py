@@ -1,6 +1,7 @@
 """What CGSV, CFFL, FedAVE and RFFL share: clients' updates, rescaled to a set length (L2 norm), and their weighted sum,
 of which each client gets a part. The papers call the updates gradients."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,22 @@ class GradientMethod(Method):
 
     def assign(self, task: Task, state: State) -> Assignment:
         return Assignment(state["models"], task.everything, tuple(state["r"].tolist()))
+
+
+@dataclass(frozen=True)
+class RemovingMethod(GradientMethod):
+    """A method that removes clients with too low a reputation, for good (`removed`, by index)."""
+
+    def start(self, task: Task) -> State:
+        return super().start(task) | {"removed": []}
+
+    def removed(self, state: State) -> tuple[int, ...]:
+        return tuple(state["removed"])
+
+    def carry_over(self, task: Task, state: State, clients: Sequence[str]) -> State:
+        gone = {clients[i] for i in state["removed"]}
+        fresh = super().carry_over(task, state, clients)
+        return fresh | {"removed": [i for i, name in enumerate(task.clients) if name in gone]}
 
 
 def contribution_shares(task: Task) -> Tensor:

@@ -1,4 +1,4 @@
-"""The part of an aggregated update that a client is given: its largest entries, tensor by tensor."""
+"""The part of an aggregated update that a client is given: its largest entries, tensor by tensor or of the whole."""
 
 from functools import lru_cache
 
@@ -34,6 +34,20 @@ def largest_entries(layout: Layout, update: Tensor, shares: Tensor) -> Tensor:
     for part, values, magnitudes, threshold in zip(*tensors, _thresholds(layout, magnitude, k), strict=True):
         torch.where(magnitudes >= threshold.unsqueeze(1), values, nothing, out=part)
     return kept
+
+
+def largest_of_all(update: Tensor, shares: Tensor) -> Tensor:
+    """For each share q of `shares` [N], `update` [parameters] with all but its floor(n q) largest entries set to 0,
+    whichever tensor they lie in: [N, parameters]. Ties are kept; a share of 1 keeps everything.
+
+    >>> largest_of_all(torch.tensor([.5, -.1, .3, -.7, .2], dtype=torch.float64), torch.tensor([.59, 1.])).tolist()
+    [[0.5, 0.0, 0.0, -0.7, 0.0], [0.5, -0.1, 0.3, -0.7, 0.2]]
+    """
+    magnitude = update.abs()
+    # Plus 1e-6: rounding must not turn a whole number of entries into one less.
+    k = torch.floor(len(update) * shares.double().cpu().clamp(0, 1) + 1e-6).long().to(update.device)
+    threshold = magnitude.sort(descending=True).values[(k - 1).clamp_min(0)].masked_fill(k == 0, torch.inf)
+    return torch.where(magnitude >= threshold.unsqueeze(1), update, 0)
 
 
 def _thresholds(layout: Layout, magnitude: Tensor, k: Tensor) -> Tensor:
