@@ -356,17 +356,28 @@ def test_iafl_draws_the_others_evenly():
 
 def test_iafl_recovery():
     """q = 1: everybody is reset to the reference, which every update moves by the mean; q = .25: a quarter are."""
-    states = small.rounds(IAFL(q=1.0), small.task())
     means = [weighted([1 / 3] * 3, steps) for steps in STEPS]
-    same(states[1]["models"], [add(INITIAL, means[0])] * 3)
-    same(states[2]["models"], [add(INITIAL, *means)] * 3)
+    for method in (IAFL(q=1.0), IAFL(q=1.0, reading="paper")):
+        given = small.task()
+        received = [method.assign(given, state).models for state in small.rounds(method, given)]
+        same(received[1], [add(INITIAL, means[0])] * 3)
+        same(received[2], [add(INITIAL, *means)] * 3)
     reset = 0
+    method = IAFL(kappa=0.0, q=0.25)
     for seed in range(200):
-        state = small.rounds(IAFL(kappa=0.0, q=0.25), small.task(contributions=(0.1, 0.1, 0.5), seed=seed), STEPS[:1])[
-            1
-        ]
-        reset += int((state["models"][:2] == state["model"]).all(1).sum())
+        given = small.task(contributions=(0.1, 0.1, 0.5), seed=seed)
+        state = small.rounds(method, given, STEPS[:1])[1]
+        reset += int((method.assign(given, state).models[:2] == state["model"]).all(1).sum())
     assert 65 < reset < 135  # 100 of 400 expected; four standard deviations are 35
+
+
+@pytest.mark.parametrize("reading", ["code", "paper"])
+def test_iafl_pays_with_the_reference_model_in_the_paper_s_reading_only(reading):
+    """kappa = 0: with one other's update each, ann and ben have models of their own, until they are reset."""
+    method, given = IAFL(kappa=0.0, q=1.0, reading=reading), small.task(contributions=(0.1, 0.1, 0.5))
+    state = small.rounds(method, given, STEPS[:1])[1]
+    paid = method.assign(given, state).reward().models
+    assert (paid == state["model"]).all(1).tolist() == ([False, False, True] if reading == "code" else [True] * 3)
 
 
 # --- submodels: a hidden layer of four neurons
