@@ -506,7 +506,7 @@ RISING += [-0.4, 0.3]
 def test_fedrac_prefixes():
     """Before the first round al = .2 (1 - 1/ln 3) = .018: goals of .32 + .867 * .982 * e^-.9 = .666 and of .783."""
     given = small.task(WIDE, RISING, contributions=(0.32, 0.36, 0.5))
-    method = FedRAC(beta=5.0, step=1)
+    method = FedRAC(beta=5.0, step=1, reading="paper")
     assert numbers(method.assign(given, method.start(given)).neurons) == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
@@ -514,7 +514,7 @@ def test_fedrac_prefixes():
 @pytest.mark.parametrize("c", [(0.32, 0.36, 0.5), (0.3, 0.45, 0.5)])
 @pytest.mark.parametrize("beta", [5.0, 80.0])
 def test_fedrac(beta, c, first):
-    given, method = small.task(WIDE, RISING, contributions=c), FedRAC(beta=beta, step=1)
+    given, method = small.task(WIDE, RISING, contributions=c), FedRAC(beta=beta, step=1, reading="paper")
     state, model, trained, t = method.start(given), RISING, [0] * 4, 0
     for round, steps in zip((first, first + 1), WIDE_STEPS, strict=True):
         neurons = plain_fedrac(model, trained, c, beta, t)
@@ -530,7 +530,7 @@ def test_fedrac(beta, c, first):
 @pytest.mark.parametrize("t", [1, 20, 100, 101, 150])
 def test_fedrac_goals(t):
     """Where ann's prefix grows by a neuron as her contribution rises tells what her goal is after t rounds."""
-    method, worth = FedRAC(beta=5.0, step=1), [0.4, 92 / 150, 116 / 150, 130 / 150]
+    method, worth = FedRAC(beta=5.0, step=1, reading="paper"), [0.4, 92 / 150, 116 / 150, 130 / 150]
     seen = set()
     for c in [0.2 + 0.002 * step for step in range(145)]:
         given = small.task(WIDE, RISING, contributions=(c, 0.1, 0.5))
@@ -549,6 +549,6 @@ def test_fedrac_goes_in_steps_of_eight():
     start[16], start[20 + 16], start[40 + 16] = -6.0, -8.0, 3.0
     start[60 + 2 * 16], start[101] = 1.0, 0.01
     given = small.task((2, 20, 2), start, contributions=(0.3, 0.45, 0.5))
-    method = FedRAC()
+    method = FedRAC(reading="paper")
     # Goals of .3 (which no prefix is bad enough for: the shortest is given) and .47, and everything for the best.
     assert method.assign(given, method.start(given)).neurons.sum(1).tolist() == [8, 16, 20]
