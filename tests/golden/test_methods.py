@@ -296,7 +296,7 @@ def plain_likeness(models):
 @pytest.mark.parametrize("by", ["contribution", "own"])
 def test_fedave(by):
     told = {"batch_losses": [torch.tensor(own, dtype=torch.float64) for own in OWN_LOSSES]}
-    states = small.rounds(FedAVE(reward_by=by), small.task(), **told)
+    states = small.rounds(FedAVE(reward_by=by, reading="paper"), small.task(), **told)
     models, k = [INITIAL] * 3, [1.0] * 3
     rep = shares([0.3, 0.4, 0.5]) if by == "contribution" else [0.0] * 3
     for round, (steps, state) in enumerate(zip(STEPS, states[1:], strict=True)):
