@@ -302,7 +302,7 @@ def plain_likeness(models):
 @pytest.mark.parametrize("by", ["contribution", "own"])
 def test_fedave(by):
     told = {"batch_losses": [torch.tensor(own, dtype=torch.float64) for own in OWN_LOSSES]}
-    states = small.rounds(FedAVE(reward_by=by), small.task(), **told)
+    states = small.rounds(FedAVE(reward_by=by, reading="paper"), small.task(), **told)
     models, k = [INITIAL] * 3, [1.0] * 3
     rep = shares([0.3, 0.4, 0.5]) if by == "contribution" else [0.0] * 3
     for round, (steps, state) in enumerate(zip(STEPS, states[1:], strict=True)):
@@ -362,17 +362,28 @@ def test_iafl_draws_the_others_evenly():
 
 def test_iafl_recovery():
     """q = 1: everybody is reset to the reference, which every update moves by the mean; q = .25: a quarter are."""
-    states = small.rounds(IAFL(q=1.0), small.task())
     means = [weighted([1 / 3] * 3, steps) for steps in STEPS]
-    same(states[1]["models"], [add(INITIAL, means[0])] * 3)
-    same(states[2]["models"], [add(INITIAL, *means)] * 3)
+    for method in (IAFL(q=1.0), IAFL(q=1.0, reading="paper")):
+        given = small.task()
+        received = [method.assign(given, state).models for state in small.rounds(method, given)]
+        same(received[1], [add(INITIAL, means[0])] * 3)
+        same(received[2], [add(INITIAL, *means)] * 3)
     reset = 0
+    method = IAFL(kappa=0.0, q=0.25)
     for seed in range(200):
-        state = small.rounds(IAFL(kappa=0.0, q=0.25), small.task(contributions=(0.1, 0.1, 0.5), seed=seed), STEPS[:1])[
-            1
-        ]
-        reset += int((state["models"][:2] == state["model"]).all(1).sum())
+        given = small.task(contributions=(0.1, 0.1, 0.5), seed=seed)
+        state = small.rounds(method, given, STEPS[:1])[1]
+        reset += int((method.assign(given, state).models[:2] == state["model"]).all(1).sum())
     assert 65 < reset < 135  # 100 of 400 expected; four standard deviations are 35
+
+
+@pytest.mark.parametrize("reading", ["code", "paper"])
+def test_iafl_pays_with_the_reference_model_in_the_paper_s_reading_only(reading):
+    """kappa = 0: with one other's update each, ann and ben have models of their own, until they are reset."""
+    method, given = IAFL(kappa=0.0, q=1.0, reading=reading), small.task(contributions=(0.1, 0.1, 0.5))
+    state = small.rounds(method, given, STEPS[:1])[1]
+    paid = method.assign(given, state).reward().models
+    assert (paid == state["model"]).all(1).tolist() == ([False, False, True] if reading == "code" else [True] * 3)
 
 
 # --- submodels: a hidden layer of four neurons
@@ -501,7 +512,7 @@ RISING += [-0.4, 0.3]
 def test_fedrac_prefixes():
     """Before the first round al = .2 (1 - 1/ln 3) = .018: goals of .32 + .867 * .982 * e^-.9 = .666 and of .783."""
     given = small.task(WIDE, RISING, contributions=(0.32, 0.36, 0.5))
-    method = FedRAC(beta=5.0, step=1)
+    method = FedRAC(beta=5.0, step=1, reading="paper")
     assert numbers(method.assign(given, method.start(given)).neurons) == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
@@ -509,7 +520,7 @@ def test_fedrac_prefixes():
 @pytest.mark.parametrize("c", [(0.32, 0.36, 0.5), (0.3, 0.45, 0.5)])
 @pytest.mark.parametrize("beta", [5.0, 80.0])
 def test_fedrac(beta, c, first):
-    given, method = small.task(WIDE, RISING, contributions=c), FedRAC(beta=beta, step=1)
+    given, method = small.task(WIDE, RISING, contributions=c), FedRAC(beta=beta, step=1, reading="paper")
     state, model, trained, t = method.start(given), RISING, [0] * 4, 0
     for round, steps in zip((first, first + 1), WIDE_STEPS, strict=True):
         neurons = plain_fedrac(model, trained, c, beta, t)
@@ -525,7 +536,7 @@ def test_fedrac(beta, c, first):
 @pytest.mark.parametrize("t", [1, 20, 100, 101, 150])
 def test_fedrac_goals(t):
     """Where ann's prefix grows by a neuron as her contribution rises tells what her goal is after t rounds."""
-    method, worth = FedRAC(beta=5.0, step=1), [0.4, 92 / 150, 116 / 150, 130 / 150]
+    method, worth = FedRAC(beta=5.0, step=1, reading="paper"), [0.4, 92 / 150, 116 / 150, 130 / 150]
     seen = set()
     for c in [0.2 + 0.002 * step for step in range(145)]:
         given = small.task(WIDE, RISING, contributions=(c, 0.1, 0.5))
@@ -544,6 +555,6 @@ def test_fedrac_goes_in_steps_of_eight():
     start[16], start[20 + 16], start[40 + 16] = -6.0, -8.0, 3.0
     start[60 + 2 * 16], start[101] = 1.0, 0.01
     given = small.task((2, 20, 2), start, contributions=(0.3, 0.45, 0.5))
-    method = FedRAC()
+    method = FedRAC(reading="paper")
     # Goals of .3 (which no prefix is bad enough for: the shortest is given) and .47, and everything for the best.
     assert method.assign(given, method.start(given)).neurons.sum(1).tolist() == [8, 16, 20]

@@ -59,7 +59,7 @@ class LocalRound:
         answered = tuple(i for i in present if finite[i])
         return Updates(
             local_losses=_local_losses(clients, given, answered) if given.local_losses else None,
-            batch_losses=_batch_losses(clients, models, answered) if given.batch_losses else None,
+            batch_losses=_batch_losses(clients, given, models, answered) if given.batch_losses else None,
             round=round,
             clients=answered,
             params=models if len(answered) == len(finite) else models[list(answered)],
@@ -75,10 +75,12 @@ def train_round(work: Sequence[RunRound], absent: Absent) -> list[Updates]:
     return LocalRound(work, absent).updates()
 
 
-def _batch_losses(clients: Clients, models: Tensor, answered: tuple[int, ...]) -> list[Tensor]:
-    """The loss of the trained model on each batch of a client's own data, which the client reports."""
+def _batch_losses(clients: Clients, given: Assignment, models: Tensor, answered: tuple[int, ...]) -> list[Tensor]:
+    """The loss of the trained model, or of the one received, on each batch of a client's own data, which the client
+    reports."""
     own = [clients.rows[i] for i in answered]
-    return evaluation.batch_losses(clients.layout, models[list(answered)], clients.pool, own)
+    wanted = given.models.expand_as(models) if given.batch_losses == "received" else models
+    return evaluation.batch_losses(clients.layout, wanted[list(answered)], clients.pool, own)
 
 
 def _local_losses(clients: Clients, given: Assignment, answered: tuple[int, ...]) -> Tensor:

@@ -76,8 +76,8 @@ class SiteEngine:
         )
 
     def reward_models(self, runs: Sequence[Running]) -> list[Tensor]:
-        """The models that sites are assigned, before the extra epoch that some methods add: only sites can train it."""
-        return [run.assignment.models for run in runs]
+        """The models that sites would keep now, without the extra epoch of some methods: only sites can train it."""
+        return [run.reward.models for run in runs]
 
     def _update_members(self) -> bool:
         """Deliver rewards to members that leave, drop them, and admit new ones; returns whether anything changed."""
@@ -112,7 +112,7 @@ class SiteEngine:
         """Send each of these sites its submodel to train."""
         given, round = self._session.run.assignment, self._session.run.round
         wants = {LOCAL_LOSS: given.local_losses, BATCH_LOSSES: given.batch_losses}
-        facts = {name: True for name, wanted in wants.items() if wanted}
+        facts = {name: wanted for name, wanted in wants.items() if wanted}
         sent = {name: self._session.submodel_of(name) for name in names}
         orders = {name: Order("round", round, token(), facts, sent[name]) for name in names}
         expected = {}

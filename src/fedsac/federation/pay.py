@@ -54,10 +54,10 @@ class Payer:
     @cached_property
     def _scores(self) -> RoundScores:
         run = self._session.run
-        return evaluate([run], [run.assignment.models])[0]
+        return evaluate([run], [run.reward.models])[0]
 
     def _hash(self, name: str) -> str:
-        return digest(self._session.submodel_of(name))
+        return digest(self._session.reward_of(name))
 
     def _reward_entry(self, name: str) -> Entry:
         """The ledger's line about a site's current reward; written if there is none yet."""
@@ -66,7 +66,7 @@ class Payer:
                 return entry
         run = self._session.run
         i, member = run.task.clients.index(name), self._session.members[name]
-        submodel, reputations = run.submodels[i], run.assignment.reputations
+        submodel, reputations = run.reward_submodels[i], run.assignment.reputations
         return self._session.ledger.append(
             "reward",
             site=name,
@@ -94,7 +94,7 @@ class Payer:
             receipt = self._receipt(self._reward_entry(name))
             write_json(self._session.federation.receipts / f"{name}.json", receipt)
             facts = {"receipt": receipt, "extra_epoch": self._session.run.assignment.extra_epoch}
-            arrays = self._session.submodel_of(name)
+            arrays = self._session.reward_of(name)
             token = hashlib.sha256(canonical(receipt)).hexdigest()
             orders[name] = Order("reward", self._session.run.round, token, facts, arrays)
         answered = self._session.requests.ask(orders, {name: {} for name in orders}, {})

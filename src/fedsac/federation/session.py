@@ -11,6 +11,7 @@ from fedsac.federation.ledger import Ledger
 from fedsac.federation.link import Link
 from fedsac.federation.members import Member
 from fedsac.federation.wire import submodel
+from fedsac.methods.base import Assignment
 from fedsac.runs.running import Running
 from fedsac.runs.setup import Prepared
 
@@ -36,6 +37,13 @@ class Session:
         return self.run.prepared
 
     def submodel_of(self, name: str) -> dict[str, np.ndarray]:
-        """The submodel that a site is currently assigned, as arrays."""
-        i, given = self.run.task.clients.index(name), self.run.assignment
+        """The submodel that a site trains next, as arrays."""
+        return self._part(self.run.assignment, name)
+
+    def reward_of(self, name: str) -> dict[str, np.ndarray]:
+        """The submodel that a site would keep now, as arrays."""
+        return self._part(self.run.reward, name)
+
+    def _part(self, given: Assignment, name: str) -> dict[str, np.ndarray]:
+        i = self.run.task.clients.index(name)
         return submodel(self.prepared.layout, given.model(i), given.neurons[i])

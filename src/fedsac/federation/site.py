@@ -118,8 +118,9 @@ class Site:
         if order.facts.get(LOCAL_LOSS):
             losses = evaluation.mean_losses(start.layout, received, clients.pool, list(clients.rows))
             content.arrays[LOCAL_LOSS] = losses.double().numpy()
-        if order.facts.get(BATCH_LOSSES):
-            losses = evaluation.batch_losses(start.layout, trained, clients.pool, list(clients.rows))[0]
+        if wanted := order.facts.get(BATCH_LOSSES):
+            model = received if wanted == "received" else trained
+            losses = evaluation.batch_losses(start.layout, model, clients.pool, list(clients.rows))[0]
             content.arrays[BATCH_LOSSES] = losses.double().numpy()
         return content
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -103,6 +103,7 @@ class Assignment:
     `models` is [N, parameters], or [1, parameters] where all are submodels of one; `neurons` is boolean [N, neurons].
     `extra_epoch`: a client's reward is the score of a copy trained one epoch more on its own data; the copy is used for
     nothing else. `local_losses`, `batch_losses`: what clients are asked to report besides their model.
+    `reward_models`, `reward_neurons`: what a client would keep now, where that is not what it trains next.
     """
 
     models: Tensor
@@ -110,7 +111,17 @@ class Assignment:
     reputations: tuple[float, ...] | None = None
     extra_epoch: bool = False
     local_losses: bool = False
-    batch_losses: bool = False
+    batch_losses: bool | Literal["received"] = False
+    reward_models: Tensor | None = None
+    reward_neurons: Tensor | None = None
+
+    def reward(self) -> "Assignment":
+        """What each client would keep now: its score is the client's reward."""
+        if self.reward_models is None and self.reward_neurons is None:
+            return self
+        models = self.models if self.reward_models is None else self.reward_models
+        neurons = self.neurons if self.reward_neurons is None else self.reward_neurons
+        return replace(self, models=models, neurons=neurons, reward_models=None, reward_neurons=None)
 
     def model(self, client: int) -> Tensor:
         """The whole model [parameters] that a client's submodel is a part of."""
@@ -124,7 +135,8 @@ class Updates:
 
     `losses` are all clients' mean training losses, for the log; `diverged` are the clients (by index) whose training
     ended in NaN or infinity. Where the assignment asks for them: `local_losses` [k], the loss of the model received on
-    the client's own data; `batch_losses`, the losses of the trained model on each batch of 64 of the client's samples.
+    the client's own data; `batch_losses`, the losses of the trained model (or of the `received` one) on each batch of
+    64 of the client's samples.
 
     Not for methods: `traffic`, bytes `down` and `up` where they were counted on a network; `remarks`, further keys of
     the round's record; `memory`, what client behaviours keep for the next round.

@@ -25,7 +25,7 @@ def finished(run: Running, reward_models: RewardModels, seconds: float, watcher:
         own = reward_models([run])[0].cpu()
         models = tuple(
             extract(Network(layout, own[i if len(own) > 1 else 0]), mask)
-            for i, mask in enumerate(run.assignment.neurons.cpu())
+            for i, mask in enumerate(run.reward.neurons.cpu())
         )
         shared = run.method.common_model(run.state)
         common = None if shared is None else Network(layout, shared.cpu())
@@ -43,8 +43,8 @@ def finished(run: Running, reward_models: RewardModels, seconds: float, watcher:
         global_model=common,
         reward_models=models,
         reward_bytes={
-            "counted": initial.element_size() * sum(submodel.parameters for submodel in run.submodels),
-            "serialised": sum(serialised_bytes(submodel, initial.dtype) for submodel in run.submodels),
+            "counted": initial.element_size() * sum(submodel.parameters for submodel in run.reward_submodels),
+            "serialised": sum(serialised_bytes(submodel, initial.dtype) for submodel in run.reward_submodels),
         },
         seconds=seconds,
         folder=None if run.folder is None else run.folder.path,

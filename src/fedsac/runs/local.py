@@ -35,7 +35,7 @@ class LocalEngine:
         return LocalRound([(run.prepared.clients, run.assignment, run.round) for run in runs], self._absent, conducts)
 
     def reward_models(self, runs: Sequence[Running]) -> list[Tensor]:
-        return personalised([(run.prepared.clients, run.assignment, run.round) for run in runs])
+        return personalised([(run.prepared.clients, run.reward, run.round) for run in runs])
 
     def _measured(self, runs: Sequence[Running]) -> dict[Running, Contributions]:
         """The contributions of each run. Runs that differ only in their method have the same clients, who stand alone

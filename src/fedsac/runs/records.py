@@ -41,8 +41,8 @@ def _begin(run: Running, models: Tensor) -> tuple[PendingScores, PendingScores, 
     """Start computing the scores of one run: of its clients' models on the test set and on V, and of the common
     model."""
     layout, test, metric = run.prepared.layout, run.prepared.test, run.task.metric
-    whole = len(models) > 1 and all(submodel == layout for submodel in run.submodels)
-    neurons = None if whole else run.assignment.neurons
+    whole = len(models) > 1 and all(submodel == layout for submodel in run.reward_submodels)
+    neurons = None if whole else run.reward.neurons
     model = run.method.common_model(run.state)
     common = None if model is None else PendingScores(layout, model.unsqueeze(0), None, test, metric=metric)
     on_validation = PendingScores(layout, models, neurons, run.prepared.validation, metric=metric)
@@ -63,8 +63,8 @@ def record(run: Running, sent: Sequence[int], updates: Updates, scores: RoundSco
         "diverged": [names[i] for i in updates.diverged],
         "losses": [loss if loss == loss and abs(loss) != float("inf") else None for loss in updates.losses],
         "bytes": counted if updates.traffic is None else updates.traffic,
-        "neurons": [submodel.neurons for submodel in run.submodels],
-        "parameters": [submodel.parameters for submodel in run.submodels],
+        "neurons": [submodel.neurons for submodel in run.reward_submodels],
+        "parameters": [submodel.parameters for submodel in run.reward_submodels],
         "reputations": None if reputations is None else list(reputations),
         "rewards": None if scores is None else scores.test,
         "rewards_validation": None if scores is None else scores.validation,

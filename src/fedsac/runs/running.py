@@ -54,7 +54,9 @@ class Running:
     engine_state: Callable[[], State] = dict
     task: Task = field(init=False)
     assignment: Assignment = field(init=False)
-    submodels: list[Layout] = field(init=False)  # the shape of what each client is given now
+    submodels: list[Layout] = field(init=False)  # the shape of what each client trains next
+    reward: Assignment = field(init=False)  # what each client would keep now
+    reward_submodels: list[Layout] = field(init=False)
     _counted: torch.Tensor | None = None  # the masks that `submodels` was counted from
     _whole: "WholeRound" = field(init=False)  # the last whole round
 
@@ -101,6 +103,9 @@ class Running:
         if self.assignment.neurons is not self._counted:  # most methods give whole models, always
             self._counted = self.assignment.neurons
             self.submodels = self.prepared.layout.submodels(self._counted)
+        self.reward, self.reward_submodels = self.assignment.reward(), self.submodels
+        if self.reward.neurons is not self.assignment.neurons:
+            self.reward_submodels = self.prepared.layout.submodels(self.reward.neurons)
 
     def learn(self, updates: Updates) -> None:
         """The server's step."""
@@ -127,8 +132,8 @@ class Running:
 
     def _shown(self) -> State:
         """What a report shows of the method's state: importance, and who holds which neurons if not all do."""
-        neurons, importance = self.assignment.neurons, self.method.importance(self.state)
-        whole = all(submodel == self.prepared.layout for submodel in self.submodels)
+        neurons, importance = self.reward.neurons, self.method.importance(self.state)
+        whole = all(submodel == self.prepared.layout for submodel in self.reward_submodels)
         return ({} if whole else {"neurons": neurons}) | ({} if importance is None else {"importance": importance})
 
     def take_up(self, note: Callable[[str], None]) -> State:
