@@ -43,6 +43,18 @@ def test_without_noise_they_reach_the_limit(c, above):
     assert reached == pytest.approx(fedsac.gamma_limit(c, best), abs=0.5)
 
 
+@settings(deadline=None)
+@given(contributions, st.floats(0.05, 0.3), st.floats(0.001, 0.01), st.floats(0.001, 0.05))
+def test_generous_targets_give_more_for_as_little_correlation_as_allowed(c, above, error, generous):
+    assume(np.ptp(c) > 0.02)
+    best = c.max() + above
+    strict, more = (targets(c, best, error, 1.0, share) for share in (0.0, generous))
+    given_to_all = [np.where(np.isinf(goal), best, goal) for goal in (strict, more)]
+    assert given_to_all[1].mean() >= given_to_all[0].mean() - 1e-12
+    assert fedsac.gamma(c, given_to_all[1]) >= fedsac.gamma(c, given_to_all[0]) - 100 * generous - 1e-6
+    assert fedsac.bcf(c, given_to_all[1]).all()
+
+
 def test_equal_contributors_get_equal_targets():
     goal = targets(np.array([0.2, 0.3, 0.3, 0.4, 0.4]), 0.6, 0.005, 1.0)
     assert goal[1] == goal[2] and goal[3] == goal[4] == np.inf

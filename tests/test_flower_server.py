@@ -61,7 +61,14 @@ def of_kind(folder, kind):
     [
         *("fedsac", "fedsac-plus", "fedavg", "qffl", "cffl", "cgsv", "fedave", "rffl", "iafl", "fedrac"),
         *("standalone", "fedsac-no-allocation", "fedsac-no-aggregation", "fedsac-over-n"),
-        *("server-alone", "fedavg-server", "fedavg-v-client", "fedsac-server", "fedsac-plus-no-server"),
+        *(
+            "server-alone",
+            "fedavg-server",
+            "fedavg-v-client",
+            "fedsac-server",
+            "fedrac-server",
+            "fedsac-plus-no-server",
+        ),
     ],
 )
 def test_agrees_with_the_local_engine(method, silos, tmp_path):

@@ -6,10 +6,19 @@ import pytest
 import torch
 
 from fedsac import FedsacError
+from fedsac.methods.base import Updates
 from fedsac.methods.fedavg import FedAvg
+from fedsac.methods.fedrac import FedRAC
 from fedsac.methods.fedsac import FedSAC
 from fedsac.methods.fedsac_plus import FedSACPlus
-from fedsac.methods.server_rows import FedAvgServer, FedAvgVClient, FedSACPlusNoServer, FedSACServer, ServerAlone
+from fedsac.methods.server_rows import (
+    FedAvgServer,
+    FedAvgVClient,
+    FedRACServer,
+    FedSACPlusNoServer,
+    FedSACServer,
+    ServerAlone,
+)
 from tests.golden import small
 
 WHOLE = len(small.LABELS)
@@ -75,9 +84,18 @@ def test_it_uses_the_same_part_of_v_as_fedsac_plus(task):
         close(after["model"], stepped(task, mean, rows, 2))
 
 
-def _updates(method, task, state):
-    from fedsac.methods.base import Updates
+def test_fedrac_measures_on_what_the_server_has_not_trained_on(task):
+    method = FedRACServer(server_steps=2, step=1)
+    rows = task.stream("parts of V").permutation(WHOLE)
+    mean = small.rounds(FedRAC(step=1), task, small.STEPS[:1])[-1]["model"]
+    close(small.rounds(method, task, small.STEPS[:1])[-1]["model"], stepped(task, mean, rows[: WHOLE // 2], 2))
+    rest = method.measured_on(task)
+    assert rest.x.tolist() == [small.POINTS[i] for i in sorted(rows[WHOLE // 2 :])]
+    with pytest.raises(FedsacError, match="server_share must be below 1"):
+        FedRACServer(server_share=1.0)
 
+
+def _updates(method, task, state):
     given = method.assign(task, state)
     steps = torch.tensor(small.STEPS[0], dtype=torch.float64)
     return Updates(0, (0, 1, 2), given.models.expand(3, -1) + steps, given)

@@ -138,6 +138,7 @@ METHODS = Door(
         "fedavg-server": Entry("methods.server_rows:FedAvgServer", "FedAvg and SGD steps on half of V", "-"),
         "fedavg-v-client": Entry("methods.server_rows:FedAvgVClient", "FedAvg with V as one more client", "-"),
         "fedsac-server": Entry("methods.server_rows:FedSACServer", "FedSAC and SGD steps on half of V", "-"),
+        "fedrac-server": Entry("methods.server_rows:FedRACServer", "FedRAC and SGD steps on half of V", "-"),
         "fedsac-plus-no-server": Entry(
             "methods.server_rows:FedSACPlusNoServer", "FedSAC+ without SGD steps on V", "this project"
         ),

@@ -33,7 +33,7 @@ from fedsac.methods.shared.gradients import (
     weighted_sum,
 )
 from fedsac.methods.shared.largest import largest_entries
-from fedsac.methods.shared.reading import check_reading
+from fedsac.methods.shared.readings import check_reading
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,12 @@ from math import log
 import torch
 from torch import Tensor
 
+from fedsac.compute.samples import Samples
 from fedsac.core.aggregation import aggregate
 from fedsac.core.allocation import reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
-from fedsac.methods.shared.reading import check_reading
+from fedsac.methods.shared.readings import check_reading
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,10 @@ class FedRAC(Method):
             return aggregate(updates.params, held, model)
         return model + mean_of_changes(torch.where(held, updates.params - model, 0))
 
+    def measured_on(self, task: Task) -> Samples:
+        """The samples on which prefixes are measured: V."""
+        return task.validation
+
     def carry_over(self, task: Task, state: State, clients: Sequence[str]) -> State:
         """As for any method, but the neurons' counts stay, and it is not the first round again."""
         if self.reading == "paper" or state["round"] == 0:
@@ -92,7 +97,8 @@ class FedRAC(Method):
         rank = torch.empty_like(order)
         rank[order] = torch.arange(n, device=order.device)
         lengths = torch.arange(self.step, n + self.step, self.step).clamp_max(n)
-        accuracy = task.evaluate(model.unsqueeze(0), rank < lengths.to(order.device).unsqueeze(1)).cpu()
+        prefixes = rank < lengths.to(order.device).unsqueeze(1)
+        accuracy = task.evaluate(model.unsqueeze(0), prefixes, self.measured_on(task)).cpu()
         al = (0.2 if t <= self.early_rounds else 0.8) * (1 - 1 / log(0.3 * t + 3))
         c = torch.tensor(task.contributions, dtype=torch.float64)
         target = c + accuracy[-1] * (1 - al) * reputation(c, self.beta) / 100

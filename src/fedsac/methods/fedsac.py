@@ -42,6 +42,7 @@ class FedSAC(Method):
     calibrated: bool = False
     room: float = 2.0
     smooth: int = 4
+    generous: float = 0.0
     first_order: bool = False
     importance_samples: int = 0
 
@@ -53,6 +54,7 @@ class FedSAC(Method):
             ("server_steps", self.server_steps, 0),
             ("room", self.room, 0),
             ("smooth", self.smooth, 0),
+            ("generous", self.generous, 0),
             ("importance_samples", self.importance_samples, 0),
         ):
             if value < least:
@@ -94,7 +96,9 @@ class FedSAC(Method):
         importance = self.measure_importance(task, model, rounds_done)
         if self.calibrated:
             rows = ValidationParts.draw(task, self.server_share if self.server_steps else 0).calibration_rows
-            neurons = calibrated_neurons(task, model, importance, rows, room=self.room, smooth=self.smooth)
+            neurons = calibrated_neurons(
+                task, model, importance, rows, room=self.room, smooth=self.smooth, generous=self.generous
+            )
         else:
             neurons = allocate_unchecked(importance, reputation(task.contributions, self.beta))
         return {"model": model, "importance": importance, "neurons": neurons}

@@ -23,7 +23,7 @@ from torch import Tensor
 from fedsac.core.transfer import to_device
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
-from fedsac.methods.shared.reading import check_reading
+from fedsac.methods.shared.readings import check_reading
 
 
 @dataclass(frozen=True)

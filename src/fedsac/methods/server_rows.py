@@ -12,10 +12,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedsac.compute.samples import Samples
+from fedsac.errors import FedsacError
 from fedsac.methods.base import State, Task, Updates
 from fedsac.methods.fedavg import FedAvg
+from fedsac.methods.fedrac import FedRAC
 from fedsac.methods.fedsac import FedSAC
 from fedsac.methods.fedsac_plus import FedSACPlus
+from fedsac.methods.shared.calibration import ValidationParts
 from fedsac.methods.shared.gradients import sample_shares, weighted_sum
 from fedsac.methods.shared.server_data import check_server_data, trained_by_server
 
@@ -56,6 +60,26 @@ class FedAvgVClient(FedAvgServer):
         own = self.server_model(task, state["model"], updates.round)
         theirs, mine = sum(task.samples[i] for i in updates.clients), self.server_share * len(task.validation.y)
         return {"model": (theirs * others + mine * own) / (theirs + mine)}
+
+
+@dataclass(frozen=True)
+class FedRACServer(FedRAC):
+    server_steps: int = 20
+    server_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_server_data(self.server_steps, self.server_share)
+        if self.server_share == 1:
+            raise FedsacError("option server_share must be below 1: fedrac-server measures on the rest of V")
+
+    def aggregate(self, task: Task, state: State, updates: Updates) -> Tensor:
+        model = super().aggregate(task, state, updates)
+        return trained_by_server(task, model, self.server_steps, self.server_share, updates.round)
+
+    def measured_on(self, task: Task) -> Samples:
+        """What the server has trained on says nothing about a prefix."""
+        return task.part(ValidationParts.draw(task, self.server_share).calibration_rows)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class ValidationParts:
 
 
 def calibrated_neurons(
-    task: Task, model: Tensor, importance: Tensor, rows: Tensor, *, room: float, smooth: int
+    task: Task, model: Tensor, importance: Tensor, rows: Tensor, *, room: float, smooth: int, generous: float = 0.0
 ) -> Tensor:
     """The neurons of each client, [N, neurons]: the prefix from the least important neuron on whose score on these
     rows of V comes nearest to the client's target."""
@@ -46,7 +46,7 @@ def calibrated_neurons(
     scores = task.evaluate(model.unsqueeze(0), prefixes, task.part(rows)).numpy()
     best = float(scores[-1])
     error = standard_error(task, model, rows, best)
-    goal = targets(np.array(task.contributions), best, error, room)
+    goal = targets(np.array(task.contributions), best, error, room, generous)
     chosen = np.abs(_smoothed(lengths, scores, smooth) - goal[:, None]).argmin(1)
     chosen[np.isinf(goal)] = len(lengths) - 1
     return prefixes[torch.from_numpy(chosen).to(order.device)]
