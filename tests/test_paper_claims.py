@@ -93,11 +93,18 @@ def test_standalone_against_table_2_and_the_later_lists():
     assert claim("standalone-close", *made).count("alone") == (1, 1)
     assert claim("standalone-later", *made).count("alone") == (1, 1)
     each = claim("standalone-clients", *made)
-    assert each.cells == 3
+    assert each.cells == 7
     assert each.verdicts["alone"][0].numbers == "mean difference 0.23, largest 2.30"  # (43 - 40.7) / 10
     away = run(contributions=tuple(value + 0.04 for value in later))
     assert claim("standalone-clients", away).failures("alone")[0].numbers == "mean difference 4.00, largest 4.00"
     assert claim("standalone-close", away).failures("alone")[0].numbers == "44.70, printed 41.23 (+3.47)"
+
+
+def test_in_dir_the_later_lists_are_compared_by_rank():
+    published = standalone_later()["svhn", "dir:2.0"]
+    shuffled = run(data="svhn", scene="dir:2.0", contributions=tuple(value + 0.01 for value in reversed(published)))
+    found = claim("standalone-clients", shuffled).verdicts["alone"]
+    assert [verdict.numbers for verdict in found] == ["mean difference 1.00, largest 1.00"]
 
 
 def test_ablations_in_the_printed_order():

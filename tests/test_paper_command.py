@@ -77,6 +77,14 @@ def test_the_runs_that_a_target_needs(targets, number):
     assert len(runs(parse_targets(targets), FULL)) == number
 
 
+def test_the_other_reading_comes_beside_the_first():
+    literal, both = (runs(["table1", "table7"], FULL, both_readings=both) for both in (False, True))
+    more = [config for config in both if config not in literal]
+    assert {config.method for config in more} == {"fedsac-over-n"}
+    literal_of_table1 = [config for config in runs(["table1"], FULL) if config.method == "fedsac"]
+    assert [config.replace(method="fedsac") for config in more] == literal_of_table1
+
+
 def test_the_settings_are_the_papers():
     found = [c for c in runs(["table1"], FULL) if (c.data, c.scene, c.method, c.seed) == ("svhn", "cla", "fedsac", 0)]
     assert len(found) == 1

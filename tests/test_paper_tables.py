@@ -131,6 +131,24 @@ def test_more_clients_have_the_settings_of_ten():
     assert [cell(built, key, position).mean("best") for key in ("fedsac", "fedsac:other-beta")] == [97.0, 99.0]
 
 
+def test_the_other_reading_of_eq_9_is_a_variant_of_fedsac():
+    made = [run(best=(90.0,)), run("fedsac-over-n", best=(99.0,)), run("fedsac-over-n", beta=10.0, best=(98.0,))]
+    built = table("table1", results(*made, run("qffl", best=(95.0,))))
+    assert [row.name for row in built.rows if row.of == "fedsac" and row.variant] == [
+        "FedSAC, updates over N",
+        "FedSAC, updates over N, beta of Tables 2 and 7",
+    ]
+    found = [cell(built, key).mean("best") for key in ("fedsac", "fedsac-over-n", "fedsac-over-n:other-beta")]
+    assert found == [90.0, 99.0, 98.0]
+    # It is ranked in FedSAC's place, and takes nobody's rank away.
+    assert cell(built, "fedsac-over-n").first == {"paper", "best", "last"} and cell(built, "qffl").first == {
+        "best",
+        "last",
+    }
+    without = table("table1", results(made[0]))
+    assert not any(row.key == "fedsac-over-n" for row in without.rows)
+
+
 def test_ablations():
     made = [run(name, best=(90.0, 0.4)) for name in ("fedsac-no-allocation", "fedsac-no-aggregation", "fedsac")]
     assert [cell(table("table3", results(*made)), run.method).mean("last") for run in made] == [90.0] * 3

@@ -31,6 +31,12 @@ def add(commands: Any) -> None:
         action="store_true",
         help="one seed, 12 rounds, a fifth of the data: minutes on a laptop; not a reproduction, and labelled so",
     )
+    command.add_argument(
+        "--readings",
+        choices=("literal", "both"),
+        default="literal",
+        help="FedSAC with Eq. 9 as printed, or also with updates divided by N, which meets more of the printed numbers",
+    )
     command.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1 [5; quick: 1]")
     command.add_argument("--rounds", type=int, metavar="N", help="rounds of training [300; quick: 12]")
     command.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda or auto [auto]")
@@ -85,7 +91,7 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
             scale = replace(scale, **{name: value})
     scale = replace(scale, eval_every=min(scale.eval_every, scale.rounds))
     common = {"device": chosen.device, "threads": chosen.threads, "data_dir": chosen.data_dir}
-    wanted = runs(targets, scale, **common)
+    wanted = runs(targets, scale, both_readings=chosen.readings == "both", **common)
     todo = job.unfinished(wanted, out)
     screen = Together(Screen(sys.stderr))
     screen.runs, screen.every = len(todo), scale.eval_every
@@ -98,7 +104,7 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
         print(f"fedsac: interrupted; the same command goes on where it stopped ({out})", file=sys.stderr)
         raise SystemExit(130) from None
     # The page also shows the runs of earlier commands in the same folder.
-    return job.collected(runs(TARGETS, scale, **common), out, quick=chosen.quick)
+    return job.collected(runs(TARGETS, scale, both_readings=True, **common), out, quick=chosen.quick)
 
 
 def _theorems(targets: Sequence[str], quick: bool, out: Path | None) -> str | None:

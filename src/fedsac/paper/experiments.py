@@ -10,6 +10,7 @@ from fedsac.paper.printed import TABLES, Column
 from fedsac.paper.settings import preset
 
 BASELINES = ("fedavg", "qffl", "cffl", "cgsv", "fedave")
+OTHER_READING = "fedsac-over-n"  # of Eq. 9: updates divided by the number of clients, not of holders
 ABLATIONS = ("fedsac-no-allocation", "fedsac-no-aggregation")
 BETAS = (2.0, 5.0, 10.0, 20.0)  # Table 7
 FIGURE_SCENES = {  # data sets and scenes in the figures
@@ -49,11 +50,12 @@ def parse_targets(targets: Sequence[str]) -> list[str]:
     return [target for target in TARGETS if target in targets or "all" in targets]
 
 
-def runs(targets: Iterable[str], scale: Scale, **common: Any) -> list[Config]:
-    """The configs of all runs that these targets need, each once; `common` settings (device, ...) go into every one."""
+def runs(targets: Iterable[str], scale: Scale, *, both_readings: bool = False, **common: Any) -> list[Config]:
+    """The configs of all runs that these targets need, each once; `common` settings (device, ...) go into every one.
+    With `both_readings`, FedSAC in the tables also as `OTHER_READING`."""
     configs: dict[tuple[object, ...], Config] = {}
     for target in targets:
-        for column, method, beta in _needed(target):
+        for column, method, beta in _needed(target) + (_other_reading(target) if both_readings else []):
             settings = preset("paper", column.data, column.scene) | scale.settings(column.scene) | common
             settings["beta"] = beta
             for seed in range(scale.seeds):
@@ -80,6 +82,13 @@ def _needed(target: str) -> list[tuple[Column, str, float]]:
     if target not in ("table3", "table4", "table8"):  # in Table 8 the others send whole models
         needed += [(column, method, _betas(column)[0]) for column in columns for method in BASELINES]
     return needed
+
+
+def _other_reading(target: str) -> list[tuple[Column, str, float]]:
+    """The runs of FedSAC's other reading beside those of the first."""
+    if target in ("table7", *WITHOUT_RUNS, *FIGURE_SCENES):
+        return []
+    return [(column, OTHER_READING, beta) for column, method, beta in _needed(target) if method == "fedsac"]
 
 
 def _betas(column: Column) -> list[float]:

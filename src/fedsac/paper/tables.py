@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fedsac.paper.cells import Cell, Row, SeedValues, Table, ranked
+from fedsac.paper.experiments import OTHER_READING
 from fedsac.paper.kinds import KINDS, Measure, accuracy, alone, common, setting
 from fedsac.paper.printed import METHODS, TABLES, Column, Printed, printed
 from fedsac.paper.results import Results, Run
 from fedsac.paper.settings import BATCH, TABLE7_BETA, preset
 
 READS_BETA = ("fedsac", "fedsac-no-allocation", "fedsac-no-aggregation")
+OVER_N = "updates over N"
 HAS_COMMON = ("fedavg", "qffl")  # methods with a common model that is not itself a client's reward
 OTHER_BETA = "beta of Tables 2 and 7"
 
@@ -159,20 +161,27 @@ def _by_beta(index: Index, row: str, measure: Measure) -> RowSource:
 
 def _method(index: Index, method: str, measure: Measure) -> list[RowSource]:
     name = METHODS[method]
+    if method not in READS_BETA:
+        sources = [RowSource(method, name, method, lambda column: index.of(column, method), measure)]
+        if method in HAS_COMMON and measure is accuracy:
+            sources.append(RowSource(f"{method}:common", f"{name}, common model", method, sources[0].runs, common))
+        return sources
+    readings = {method: name} | ({OTHER_READING: f"{name}, {OVER_N}"} if method == "fedsac" else {})
+    return [
+        RowSource(f"{key}{variant}", f"{text}{more}", method, _with_beta(index, key, beta), measure)
+        for key, text in readings.items()
+        for variant, more, beta in (("", "", table9_beta), (":other-beta", f", {OTHER_BETA}", other_beta))
+    ]
 
-    def runs(column: Column) -> list[Run]:
-        return index.of(column, method, table9_beta(column) if method in READS_BETA else None)
 
-    def others(column: Column) -> list[Run] | None:
-        beta = other_beta(column)
-        return None if beta == table9_beta(column) else index.of(column, method, beta)
+def _with_beta(index: Index, method: str, beta: Callable[[Column], float]) -> Callable[[Column], list[Run] | None]:
+    """A method's runs with this beta; None in a column where that is Table 9's, though another was asked for."""
 
-    sources = [RowSource(method, name, method, runs, measure)]
-    if method in READS_BETA:
-        sources.append(RowSource(f"{method}:other-beta", f"{name}, {OTHER_BETA}", method, others, measure))
-    if method in HAS_COMMON and measure is accuracy:
-        sources.append(RowSource(f"{method}:common", f"{name}, common model", method, runs, common))
-    return sources
+    def runs(column: Column) -> list[Run] | None:
+        same = beta is other_beta and beta(column) == table9_beta(column)
+        return None if same else index.of(column, method, beta(column))
+
+    return runs
 
 
 def _settings(index: Index) -> list[RowSource]:
