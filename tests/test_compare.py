@@ -56,6 +56,18 @@ def test_rows_are_the_numbers_of_the_runs(finished):
         assert row["megabytes"][k] == pytest.approx(summary["bytes_per_round"]["down"] / 1e6)
 
 
+def test_every_number_follows_from_the_contributions_and_rewards(finished):
+    written = json.loads((finished / "results.json").read_text())
+    for row in written["rows"]:
+        runs = [run for run in written["runs"] if run["method"] == row["method"]]
+        assert [run["seed"] for run in runs] == written["seeds"]
+        for i, run in enumerate(runs):
+            c, theta = run["contributions_test"], run["rewards"][row["label"]]
+            assert row["gamma"][i] == pytest.approx(fedsac.gamma(c, theta))
+            assert row["bcf"][i] == pytest.approx(fedsac.bcf(c, theta).mean())
+            assert row["max"][i] == max(theta) and row["min"][i] == min(theta)
+
+
 def test_the_csv_has_means_and_deviations(finished):
     with (finished / "results.csv").open() as file:
         table = list(csv.DictReader(file))

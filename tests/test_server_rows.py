@@ -52,8 +52,6 @@ def test_the_server_alone_learns_from_all_of_v_and_nothing_else(task):
     state = small.rounds(method, task)[-1]
     close(state["model"], stepped(task, task.initial, range(WHOLE), 6))
     assert (method.assign(task, state).models == state["model"]).all()
-    nobody = small.answer(method, task, method.start(task), 0, {})
-    close(nobody["model"], stepped(task, task.initial, range(WHOLE), 3))
 
 
 def test_fedavg_takes_steps_on_one_half_of_v_after_the_mean(task):

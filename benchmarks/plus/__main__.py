@@ -1,5 +1,5 @@
-"""`python -m benchmarks.plus OUT [--study second] [--device cuda]`: variants of FedSAC+ and what they are measured against, on
-development splits; a table of all, and every number in OUT.
+"""`python -m benchmarks.plus OUT [--study second] [--device cuda]`: variants of FedSAC+ and what they are measured
+against, on development splits; a table of all, and every number in OUT.
 
 Numbers are means over the last five evaluated rounds (every tenth) and over split seeds 100 and 101.
 """

@@ -46,6 +46,8 @@ class ServerAlone(FedAvgServer):
     server_share: float = 1.0
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
+        if not updates.clients:  # as for every method, a round that nobody answers is none
+            return state
         return {"model": self.server_model(task, state["model"], updates.round)}
 
 

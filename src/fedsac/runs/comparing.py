@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedsac.atomic import write_atomic
-from fedsac.config import FORMAT_VERSION, Config, check_version, settings_in
+from fedsac.config import FORMAT_VERSION, RULES, Config, check_version, settings_in
 from fedsac.doors import METHODS
 from fedsac.errors import FedsacError
 from fedsac.methods import make
 from fedsac.runs.comparison import COLUMNS, LIST, TESTED, Row, judgements, rows
-from fedsac.runs.labels import LABELS
+from fedsac.runs.labels import LABELS, chosen
 from fedsac.runs.result import Result
 from fedsac.runs.start import resume_together, run_together
 from fedsac.runs.watcher import Watcher
@@ -82,6 +82,7 @@ def _written(results: list[Result], out: Path) -> list[Row]:
     config = results[0].config
     whole = {
         "format_version": FORMAT_VERSION,
+        "rules": RULES,
         "data": config.data,
         "scene": config.scene,
         "clients": config.clients,
@@ -90,11 +91,26 @@ def _written(results: list[Result], out: Path) -> list[Row]:
         "seeds": sorted({result.config.seed for result in results}),
         "split_seed": config.split_seed,
         "rows": [{"method": row.method, "label": row.label, **row.values} for row in table],
+        "runs": [_raw(result) for result in results],
         "statistics": _statistics(table),
     }
     write_atomic(out / "results.json", (json.dumps(whole, allow_nan=False) + "\n").encode())
     write_atomic(out / "results.csv", _csv(table, config.metric).encode())
     return table
+
+
+def _raw(result: Result) -> dict[str, Any]:
+    """The numbers of one run that the table follows from: contributions, and the rewards at every label."""
+    picked = chosen(result.records, result.contributions)
+    return {
+        "method": result.config.method,
+        "seed": result.config.seed,
+        "contributions": result.contributions.validation,
+        "contributions_test": result.contributions.test,
+        "contributions_deciding": result.contributions.deciding,
+        "rounds": {label: record["round"] for label, record in picked.items()},
+        "rewards": {label: record["rewards"] for label, record in picked.items()},
+    }
 
 
 def _statistics(table: Sequence[Row]) -> list[dict[str, Any]]:
