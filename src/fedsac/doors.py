@@ -186,6 +186,11 @@ CONTRIBUTIONS = Door(
             "cosine similarity of a client's updates to the aggregated ones",
             "Xu et al., NeurIPS 2021",
         ),
+        "shapfed": Entry(
+            "contributions.shapfed:measure",
+            "the same for each class, in the last layer alone",
+            "CSSV: Tastan et al., IJCAI 2024",
+        ),
     },
     "extending.md",
 )
