@@ -59,7 +59,7 @@ def of_kind(folder, kind):
 @pytest.mark.parametrize(
     "method",
     [
-        *("fedsac", "fedsac-plus", "fedavg", "qffl", "cffl", "cgsv", "fedave", "rffl", "iafl", "fedrac"),
+        *("fedsac", "fedsac-plus", "fedavg", "qffl", "cffl", "cgsv", "fedave", "rffl", "iafl", "fedrac", "aequa"),
         *("standalone", "fedsac-no-allocation", "fedsac-no-aggregation", "fedsac-over-n"),
         *("server-alone", "fedavg-server", "fedavg-v-client", "fedsac-server", "fedsac-plus-no-server"),
     ],
@@ -343,7 +343,9 @@ def test_another_sites_key_is_not_taken(silos, tmp_path):
     assert refused["reason"].startswith("identity")
 
 
-@pytest.mark.parametrize("method", ["fedsac", "fedsac-plus", "fedsac-no-allocation", "fedrac", "iafl", "standalone"])
+@pytest.mark.parametrize(
+    "method", ["fedsac", "fedsac-plus", "fedsac-no-allocation", "fedrac", "aequa", "iafl", "standalone"]
+)
 def test_what_a_site_claims_about_itself_changes_nobodys_reward(method, silos, tmp_path):
     """The methods that docs/deployment.md says take no site's word."""
     honest = coordinate(federation(tmp_path / "honest", silos, **RUN | {"method": method}))

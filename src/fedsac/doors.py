@@ -123,6 +123,9 @@ METHODS = Door(
             "submodels by validation accuracy, rarely trained neurons first",
             "CVPR 2026",
         ),
+        "aequa": Entry(
+            "methods.aequa:Aequa", "nested widths of one slimmable model, by contribution", "Tastan et al., ICML 2025"
+        ),
         "fedsac": Entry("methods.fedsac:FedSAC", "submodels by importance", _FEDSAC),
         "fedsac-no-allocation": Entry(
             "methods.ablations:NoAllocation", "FedSAC with neurons in random order (Table 3)", _FEDSAC
