@@ -567,7 +567,7 @@ def test_killed_and_started_again(instant, method, silos, tmp_path, monkeypatch)
     assert len(of_kind(folder, "contribution")) == 3
 
 
-@pytest.mark.parametrize("method", ["fedsac", "fedavg", "cgsv", "rffl", "iafl", "fedrac", "cffl"])
+@pytest.mark.parametrize("method", ["fedsac", "fedavg", "cgsv", "rffl", "iafl", "fedrac", "aequa", "cffl"])
 def test_a_site_joins_later_and_one_leaves(method, silos, tmp_path):
     folder = federation(tmp_path / "fed", silos, **RUN | {"method": method})
     extra = tmp_path / "extra"

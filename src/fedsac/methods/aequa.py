@@ -13,8 +13,8 @@ a width by its contribution, after training or, in an extension, while training.
 clients may train any width, and so see the whole model. `timing = "during"`: nobody is ever given more than p_i, which
 follows the model from round to round. In both, submodels are nested and widths never fall with contribution.
 
-The formulas are ours: we had no more of the paper than its abstract, its introduction and a public review, and its
-repository (tnurbek/aequa, commit 684559c) holds no code.
+The formulas are ours: we had no more of the paper than its abstract, the beginning of its introduction and a public
+review, and its repository (tnurbek/aequa, commit 684559c) holds no code.
 
     - Which widths are trained. Slimmable networks are trained by the sandwich rule (Yu and Huang, ICCV 2019): in every
       step the widest, the least and a random width. Here a client trains one submodel in a round, so the three are
@@ -25,7 +25,8 @@ repository (tnurbek/aequa, commit 684559c) holds no code.
       line a + b c correlates perfectly with c: "range" uses all accuracies that there are; "gain" makes everyone's gain
       over standing alone the same (no CGS), and needs contributions that are accuracies.
     - p_min = .25, and 64 widths. p_min decides how little the least contributor can be given.
-    - While training, widths are allotted by the same rule after every round.
+    - While training, widths are allotted by the same rule after every round. The last neurons are then trained by the
+      best contributor alone, and where its data is one-sided (DIR) the whole model can be worse than a narrower one.
 """
 
 from dataclasses import dataclass
