@@ -12,7 +12,7 @@ import fedsac
 from fedsac import Config, FedsacError
 from fedsac.clients.population import Clients
 from fedsac.compute.samples import Samples
-from fedsac.contributions import cosine, leave_one_out, shapley
+from fedsac.contributions import cosine, leave_one_out, shapfed, shapley
 from fedsac.contributions.base import STANDALONE, Contributions, in_unit_range
 from fedsac.contributions.coalitions import CoalitionScores
 from fedsac.contributions.fedavg_rounds import FedAvgRound, train_fedavg
@@ -86,7 +86,7 @@ def test_the_samples_that_judge_are_the_ones_named(name):
     on_v, on_test = (CONTRIBUTIONS.resolve(name)(run, samples) for samples in (run.validation, run.test))
     swapped = replace(run, validation=run.test, test=run.validation)
     assert CONTRIBUTIONS.resolve(name)(swapped, swapped.validation) == on_test
-    assert (on_v == on_test) == (name == "cosine")
+    assert (on_v == on_test) == (name in ("cosine", "shapfed"))
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -122,8 +122,8 @@ def test_an_unknown_measure_lists_what_there_is(tmp_path):
     with pytest.raises(FedsacError) as raised:
         fedsac.run(TINY.replace(contribution="shaply"), tmp_path / "run")
     assert str(raised.value) == (
-        "no contribution 'shaply' (did you mean shapley?); there are standalone, leave-one-out, shapley, cosine, or "
-        "module:attribute"
+        "no contribution 'shaply' (did you mean shapley?); there are standalone, leave-one-out, shapley, cosine, "
+        "shapfed, or module:attribute"
     )
     assert not (tmp_path / "run").exists()
 
@@ -359,6 +359,43 @@ def test_cosine_is_numpys():
         found.append([row @ common / np.linalg.norm(row) / np.linalg.norm(common) for row in d])
     assert len(found) == 4
     assert cosine.measure(run, run.validation) == pytest.approx(np.mean(found, axis=0), abs=1e-12)
+
+
+# ShapFed
+
+
+def test_shapfed_is_numpys():
+    """Class by class, the last layer's weights and bias; clients weigh the same however many samples they have."""
+    run = made({"a": A, "b": range(40, 60), "noise": NOISE})
+    running = None
+    for (played,) in train_fedavg([run.clients], run):
+        last = (played.trained - played.received).numpy()[:, -(12 * 4 + 4) :]
+        found = np.zeros(3)
+        for k in range(4):
+            rows = [[*own[:48].reshape(12, 4)[:, k], own[48 + k]] for own in last]
+            common = np.mean(rows, axis=0)
+            found += [row @ common / np.linalg.norm(row) / np.linalg.norm(common) / 4 for row in np.array(rows)]
+        running = found if running is None else 0.9 * running + 0.1 * found
+    assert shapfed.measure(run, run.validation) == pytest.approx(running, abs=1e-12)
+
+
+def test_shapfed_tells_classes_apart():
+    """A client that has two of four classes is unlike the others in those that it lacks."""
+    labels = made({"one": A}).clients.pool.y[:250].numpy()
+    two = np.flatnonzero(labels < 2)[:60]
+    run = made({"two classes": two, "a": A, "b": B, "c": C})
+    found = shapfed.class_contributions(
+        run.clients.layout, 4, (played for (played,) in train_fedavg([run.clients], run))
+    )
+    assert found.shape == (4, 4) and (found.abs() <= 1 + 1e-12).all()
+    assert found[0].mean() < found[1:].mean(1).min()
+
+
+def test_shapfed_of_updates_of_zero_is_zero():
+    layout = fedsac.Layout((2, 3, 2))
+    updates = torch.zeros(2, layout.parameters, dtype=torch.float64)
+    assert shapfed.class_similarities(layout, updates).tolist() == [[0, 0], [0, 0]]
+    assert shapfed.class_contributions(layout, 2, []).tolist() == [[0, 0], [0, 0]]
 
 
 # What methods and reports make of it

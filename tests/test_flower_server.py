@@ -59,7 +59,7 @@ def of_kind(folder, kind):
 @pytest.mark.parametrize(
     "method",
     [
-        *("fedsac", "fedsac-plus", "fedavg", "qffl", "cffl", "cgsv", "fedave", "rffl", "iafl", "fedrac"),
+        *("fedsac", "fedsac-plus", "fedavg", "qffl", "cffl", "cgsv", "fedave", "rffl", "iafl", "fedrac", "aequa"),
         *("standalone", "fedsac-no-allocation", "fedsac-no-aggregation", "fedsac-over-n"),
         *(
             "server-alone",
@@ -350,7 +350,9 @@ def test_another_sites_key_is_not_taken(silos, tmp_path):
     assert refused["reason"].startswith("identity")
 
 
-@pytest.mark.parametrize("method", ["fedsac", "fedsac-plus", "fedsac-no-allocation", "fedrac", "iafl", "standalone"])
+@pytest.mark.parametrize(
+    "method", ["fedsac", "fedsac-plus", "fedsac-no-allocation", "fedrac", "aequa", "iafl", "standalone"]
+)
 def test_what_a_site_claims_about_itself_changes_nobodys_reward(method, silos, tmp_path):
     """The methods that docs/deployment.md says take no site's word."""
     honest = coordinate(federation(tmp_path / "honest", silos, **RUN | {"method": method}))
@@ -572,7 +574,7 @@ def test_killed_and_started_again(instant, method, silos, tmp_path, monkeypatch)
     assert len(of_kind(folder, "contribution")) == 3
 
 
-@pytest.mark.parametrize("method", ["fedsac", "fedavg", "cgsv", "rffl", "iafl", "fedrac", "cffl"])
+@pytest.mark.parametrize("method", ["fedsac", "fedavg", "cgsv", "rffl", "iafl", "fedrac", "aequa", "cffl"])
 def test_a_site_joins_later_and_one_leaves(method, silos, tmp_path):
     folder = federation(tmp_path / "fed", silos, **RUN | {"method": method})
     extra = tmp_path / "extra"

@@ -33,11 +33,12 @@ VARIANTS += [
     TINY.replace(method=name, options={"reward_by": "own", "reading": reading})
     for name, reading in (("cffl", "code"), ("cffl", "paper"), ("cgsv", "paper"), ("rffl", "paper"))
 ]
+VARIANTS += [TINY.replace(method="aequa", options=o) for o in ({"timing": "during"}, {"targets": "gain"})]
 every_method = pytest.mark.parametrize("config", VARIANTS, ids=lambda c: "-".join([c.method, *c.options.values()]))
 
 
 def test_there_are_methods_that_reward_in_two_ways():
-    assert {config.method for config in VARIANTS if config.options} == {"cffl", "cgsv", "fedave", "rffl"}
+    assert {c.method for c in VARIANTS if "reward_by" in c.options} == {"cffl", "cgsv", "fedave", "rffl"}
 
 
 @every_method
@@ -106,7 +107,7 @@ class StopAfter(Watcher):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("method", ["cgsv", "iafl", "rffl", "fedave", "fedrac"])
+@pytest.mark.parametrize("method", ["cgsv", "iafl", "rffl", "fedave", "fedrac", "aequa"])
 def test_resumed_it_ends_with_the_same_bytes(method, tmp_path):
     config = TINY.replace(method=method, rounds=4)
     fedsac.run(config, tmp_path / "whole")
@@ -173,6 +174,10 @@ class Old:
         ("iafl", {"kappa": 2}, "kappa must be between 0 and 1, not 2"),
         ("iafl", {"q": "-0.1"}, "q must be between 0 and 1, not -0.1"),
         ("fedrac", {"step": 0}, "step must be at least 1, not 0"),
+        ("aequa", {"least_width": 0}, "least_width must be above 0 and at most 1, not 0"),
+        ("aequa", {"widths": 1}, "widths must be at least 2, not 1"),
+        ("aequa", {"targets": "all"}, "targets must be range or gain, not 'all'"),
+        ("aequa", {"timing": "never"}, "timing must be after or during, not 'never'"),
         ("fedsad", {}, "no method 'fedsad' (did you mean fedsac?); there are standalone, fedavg"),
         (
             "nowhere:FedMine",

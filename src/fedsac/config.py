@@ -49,7 +49,7 @@ class Config:
     importance_every: int = _option(1, "rounds between two measurements of importance")
     eval_every: int = _option(1, "rounds between two evaluations; the last round always is")
     contribution: str = _option(
-        "standalone", "what decides reputations: standalone, leave-one-out, shapley, cosine or module:function"
+        "standalone", "what decides reputations: standalone, leave-one-out, shapley, cosine, shapfed or module:function"
     )
     contribution_on: str = _option("validation", "validation or test (the paper's): which contributions decide")
     contributions: str | None = _option(

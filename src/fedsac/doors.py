@@ -123,6 +123,9 @@ METHODS = Door(
             "submodels by validation accuracy, rarely trained neurons first",
             "CVPR 2026",
         ),
+        "aequa": Entry(
+            "methods.aequa:Aequa", "nested widths of one slimmable model, by contribution", "Tastan et al., ICML 2025"
+        ),
         "fedsac": Entry("methods.fedsac:FedSAC", "submodels by importance", _FEDSAC),
         "fedsac-no-allocation": Entry(
             "methods.ablations:NoAllocation", "FedSAC with neurons in random order (Table 3)", _FEDSAC
@@ -186,6 +189,11 @@ CONTRIBUTIONS = Door(
             "contributions.cosine:measure",
             "cosine similarity of a client's updates to the aggregated ones",
             "Xu et al., NeurIPS 2021",
+        ),
+        "shapfed": Entry(
+            "contributions.shapfed:measure",
+            "the same for each class, in the last layer alone",
+            "CSSV: Tastan et al., IJCAI 2024",
         ),
     },
     "extending.md",

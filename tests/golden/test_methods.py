@@ -8,6 +8,7 @@ import torch
 
 from fedsac.core.units import Layout
 from fedsac.methods.ablations import NoAggregation, NoAllocation, OverN
+from fedsac.methods.aequa import Aequa
 from fedsac.methods.cffl import CFFL
 from fedsac.methods.cgsv import CGSV, quota
 from fedsac.methods.fedave import FedAVE
@@ -558,3 +559,49 @@ def test_fedrac_goes_in_steps_of_eight():
     method = FedRAC(reading="paper")
     # Goals of .3 (which no prefix is bad enough for: the shortest is given) and .47, and everything for the best.
     assert method.assign(given, method.start(given)).neurons.sum(1).tolist() == [8, 16, 20]
+
+
+# --- Aequa
+
+
+@pytest.mark.parametrize(
+    ("targets", "c", "held"),
+    [
+        # Of 40, 61.3, 77.3 and 86.7 %, the nearest to targets of 40, 63.3 and 86.7 %.
+        ("range", (0.3, 0.4, 0.5), [[0], [0, 1], [0, 1, 2, 3]]),
+        # Targets of 86.7, 40 and 75 %.
+        ("range", (0.6, 0.2, 0.5), [[0, 1, 2, 3], [0], [0, 1, 2]]),
+        ("range", (0.3, 0.3, 0.3), [[0, 1, 2, 3]] * 3),
+        # 86.7 % less .2, .1 and 0: 66.7, 76.7 and 86.7 %.
+        ("gain", (0.3, 0.4, 0.5), [[0, 1], [0, 1, 2], [0, 1, 2, 3]]),
+        # 36.7 % is below what there is.
+        ("gain", (0.0, 0.5, 0.45), [[0], [0, 1, 2, 3], [0, 1, 2]]),
+    ],
+)
+def test_aequa_widths(targets, c, held):
+    given, method = small.task(WIDE, RISING, contributions=c), Aequa(widths=4, targets=targets)
+    assigned = method.assign(given, method.start(given))
+    assert numbers(assigned.reward().neurons) == held
+    assert assigned.reputations == tuple(25.0 * len(own) for own in held)
+
+
+@pytest.mark.parametrize("timing", ["after", "during"])
+def test_aequa(timing):
+    """Each parameter is the mean over those who trained it; of three clients one trains its widest and one a neuron."""
+    given, method = small.task(WIDE, RISING), Aequa(widths=4, timing=timing)
+    state, model = method.start(given), RISING
+    for round, steps in enumerate(WIDE_STEPS):
+        assigned = method.assign(given, state)
+        trained, earned = numbers(assigned.neurons), numbers(assigned.reward().neurons)
+        most = earned if timing == "during" else [[0, 1, 2, 3]] * 3
+        assert any(own == widest for own, widest in zip(trained, most, strict=True)) and [0] in trained
+        assert all(set(own) <= set(widest) for own, widest in zip(trained, most, strict=True))
+        model = small.merged([add(model, d) for d in steps], [small.holds(own, WIDE) for own in trained], model)
+        state = small.answer(method, given, state, round, dict(enumerate(steps)))
+        same(state["model"], model)
+        accuracy = [small.accuracy(model, without=range(n, 4), sizes=WIDE) for n in (1, 2, 3, 4)]
+        best = [max(accuracy[: n + 1]) for n in range(4)]
+        targets = [best[0], (best[0] + best[3]) / 2, best[3]]
+        for own, target in zip(numbers(method.assign(given, state).reward().neurons)[:2], targets, strict=False):
+            assert abs(best[len(own) - 1] - target) == pytest.approx(min(abs(b - target) for b in best))
+        assert state["rewards"][2].all()

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from fedsac.compute.samples import Samples
+from fedsac.contributions import shapfed
+from fedsac.contributions.fedavg_rounds import FedAvgRound
 from fedsac.core.units import Layout
 from fedsac.methods.base import Task
 from fedsac.methods.cffl import CFFL
@@ -155,3 +157,14 @@ def test_cffl_as_published(case):
     method = CFFL(reading="code", clip=case["clip"], upload=float(case["upload"]), reward_by="own")
     for state, published in cffl_rounds(method, case, case["split"] == "classimbalance"):
         close(state["model"], published["server"])
+
+
+@cases("shapfed", lambda case: case["steps"])
+def test_shapfed(case):
+    """The contribution measure: values of each class in each round, and what the running mean makes of them."""
+    layout, initial, n = Layout(tuple(GIVEN["sizes"])), torch.tensor(GIVEN["initial"], dtype=torch.float64), 4
+    updates = torch.tensor(steps(case["steps"]), dtype=torch.float64)
+    rounds = [FedAvgRound(t, initial, tuple(range(n)), initial + own, torch.ones(n)) for t, own in enumerate(updates)]
+    for t, published in enumerate(case["rounds"]):
+        close(shapfed.class_similarities(layout, updates[t]), published["classes"])
+        close(shapfed.class_contributions(layout, n, rounds[: t + 1]).mean(1), published["values"])
