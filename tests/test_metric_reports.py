@@ -22,7 +22,7 @@ from fedsac.models.files import ModelFile
 from fedsac.report.page import build
 from fedsac.report.reading import read_run
 from fedsac.report.shapes import Text
-from fedsac.runs.labels import chosen
+from fedsac.runs.labels import chosen, judged_again
 from tests.test_report import Page
 
 CLIENTS = ("even", "few", "healthy")
@@ -287,7 +287,7 @@ def test_a_folder_of_before_has_the_same_page(made, tmp_path):
 def test_rounds_of_before_get_their_gains(made):
     run = read_run(made.folders["accuracy"])
     old = [{key: value for key, value in record.items() if key not in ("mcg", "cgs")} for record in run.records]
-    found = chosen(old, run.contributions)
+    found = chosen(judged_again(old, run.contributions), run.contributions)
     for label, record in chosen(run.records, run.contributions).items():
         assert found[label] == record
         given = run.contributions.test, record["rewards"]
