@@ -38,6 +38,7 @@ from fedsac.runs.setup import prepare
 
 POINTS = 10  # checkpoints that are scored, in the last fifth
 KS = (2, 3, 5, 10)
+Numbers = dict[str, float | None]  # of each way: seeds; V, test; others; attainable
 Scores = dict[str, np.ndarray]  # of each way, [2, N]: on V and on the test set
 
 
@@ -91,9 +92,9 @@ def towards_sizes(c: np.ndarray, samples: np.ndarray, v: int) -> np.ndarray:
     return np.asarray(line + about / (about + noise) * (c - line))
 
 
-def judged(by_seed: list[Scores]) -> dict[str, dict[str, float]]:
+def judged(by_seed: list[Scores]) -> dict[str, Numbers]:
     pairs = list(itertools.combinations(range(len(by_seed)), 2))
-    made: dict[str, dict[str, float]] = {}
+    made: dict[str, Numbers] = {}
     for way in by_seed[0]:
         each = [scores[way] for scores in by_seed]
         final = [scores["final"][1] for scores in by_seed]
@@ -106,7 +107,7 @@ def judged(by_seed: list[Scores]) -> dict[str, dict[str, float]]:
             "seeds": float(np.mean([gamma(each[a][0], each[b][0]) for a, b in pairs])),
             "V, test": float(np.mean([gamma(*one) for one in each])),
             "others": float(np.mean([gamma(one[0], other) for one, other in zip(each, rest, strict=True)])),
-            "attainable": float(np.nanmean(attainable)) if way != "loss" else float("nan"),
+            "attainable": None if way == "loss" else float(np.nanmean(attainable)),  # a loss bounds no rewards
         }
     return made
 
@@ -119,7 +120,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4, help="training seeds")
     parser.add_argument("--splits", default="100,101", help="split seeds")
     chosen = parser.parse_args()
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    found: dict[str, dict[str, Numbers]] = {}
     for scene, split_seed in itertools.product(chosen.scenes.split(","), map(int, chosen.splits.split(","))):
         by_seed = []
         for prepared in prepare(configs(chosen.data, scene, split_seed, chosen.seeds)):
@@ -136,8 +137,9 @@ def main() -> None:
     for name, cells in [*found.items(), ("mean", {})]:
         rows = []
         for way in names:
-            values = [cells[way][k] if cells else float(np.mean([f[way][k] for f in found.values()])) for k in keys]
-            rows.append([way, *(f"{value:.2f}" for value in values)])
+            columns = [[each[way][key] for each in ([cells] if cells else found.values())] for key in keys]
+            there = [[value for value in column if value is not None] for column in columns]
+            rows.append([way, *(f"{np.mean(values):.2f}" if values else "-" for values in there)])
         show(f"{chosen.data} {name}", ("way", *keys), rows)
 
 

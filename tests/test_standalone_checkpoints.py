@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -144,3 +145,17 @@ def test_a_metric_that_is_not_defined_on_parts_of_v_has_no_error():
     run = replace(measurement(), metric=of_all_samples)
     (found,) = standalone([replace(run, test=run.validation)])
     assert found.error is None and found.validation == found.test
+
+
+def test_the_table_of_noise_is_that_of_its_raw_files():
+    docs = Path(__file__).parents[1] / "docs"
+    lines = (docs / "decisions.md").read_text().partition("## Less noise in contributions")[2].splitlines()
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    table = table[2 : next(i for i, row in enumerate(table) if row[0] == "question")]
+    for data, scene, *shown in table:
+        raw = json.loads((docs / "results" / "contribution-noise" / f"{data}.json").read_text())
+        cells = [cell for name, cell in raw.items() if name.split()[0] == scene]
+        columns = [("seeds", way) for way in ("final", "mean 2", "mean 5", "mean 10", "weights", "sizes")]
+        columns += [(key, way) for key in ("V, test", "others", "attainable") for way in ("final", "mean 10")]
+        assert shown == [f"{np.mean([cell[way][key] for cell in cells]):.1f}" for key, way in columns]
+    assert len(table) == 8
