@@ -33,7 +33,7 @@ COLUMNS = (
 # Settings that say what is learned from which data: runs that differ in one of them are not tested against each other.
 SAME_PROBLEM = (
     *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label"),
-    *("contribution", "contributions"),  # gamma is taken with them
+    *("contribution", "contributions", "standalone_checkpoints"),  # gamma is taken with them
 )
 NOT_COMPARED = ("seed", "threads", "device", "data_dir")  # settings in which runs of one group may differ
 SHOWN_BARE = ("method", "data", "scene")  # settings shown as their value alone, without the setting's name
