@@ -426,11 +426,13 @@ def test_gamma_is_the_deciding_values_and_bcf_the_accuracies():
     accuracies = Contributions((0.1, 0.2, 0.3), (0.1, 0.2, 0.3))
     other = replace(accuracies, deciding=(0.02, 0.05, -0.01))
     rewards = [0.25, 0.3, 0.35]
-    one, two = judged(accuracies, rewards), judged(other, rewards)
+    one, two = judged(accuracies, "validation", rewards), judged(other, "validation", rewards)
     assert two["gamma"] == pytest.approx(100 * np.corrcoef(other.deciding, rewards)[0, 1])
     assert one.pop("gamma") == pytest.approx(100) and two.pop("gamma") < 0
+    # Values that are no scores bound no rewards.
+    assert one.pop("gamma_attainable") is not None and two.pop("gamma_attainable") is None
     assert one == two
-    assert judged(other, None)["gamma"] is None
+    assert judged(other, "validation", None)["gamma"] is None
     records = [
         {"round": i + 1, "rewards": rewards, "rewards_validation": on_v, "gamma": 0.0}
         for i, on_v in enumerate(([0.3, 0.5, 0.1], [0.2, 0.3, 0.4]))

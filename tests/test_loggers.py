@@ -70,7 +70,8 @@ def check_csv(folder: Path, metric: str = "accuracy") -> None:
     for row, record in zip(table(folder / "rounds.csv"), records, strict=True):
         score = record["accuracy"] or {}
         told = {
-            **{name: record[name] for name in ("round", "gamma", "gamma_limit", "bcf", "alpha_bcf", "mcg", "cgs")},
+            **{name: record[name] for name in ("round", "gamma", "gamma_limit", "gamma_attainable")},
+            **{name: record[name] for name in ("bcf", "alpha_bcf", "mcg", "cgs")},
             **{f"{name}_reward": score.get(name) for name in ("max", "mean", "min")},
             **{"global_model": record["global_accuracy"]},
             **{"bytes_down": record["bytes"]["down"], "bytes_up": record["bytes"]["up"]},

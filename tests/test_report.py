@@ -105,7 +105,9 @@ def test_the_numbers_are_the_summarys(finished):
         found = summary["results"][label]
         shown = "-" if found["gamma"] is None else f"{found['gamma']:.2f}"
         assert rows[label][1:3] == [str(found["round"]), shown]
-        assert rows[label][6] == f"{100 * found['accuracy']['max']:.1f}"
+        attainable = found["gamma_attainable"]
+        assert rows[label][4] == ("-" if attainable is None else f"{attainable:.2f}")
+        assert rows[label][7] == f"{100 * found['accuracy']['max']:.1f}"
     full = max(summary["parameters"])  # whoever contributed most holds everything
     for i, name in enumerate(summary["client_names"]):
         alone, paid = 100 * summary["contributions_test"][i], 100 * summary["rewards"][i]
@@ -113,6 +115,7 @@ def test_the_numbers_are_the_summarys(finished):
             name,
             str(summary["samples"][i]),
             f"{100 * summary['contributions'][i]:.1f}",
+            f"{100 * summary['contributions_error'][i]:.1f}",
             f"{alone:.1f}",
             f"{summary['reputations'][i]:.1f}",
             str(summary["neurons"][i]),
@@ -309,7 +312,7 @@ def test_a_comparison_has_means_over_seeds(compared):
     row = next(r for r in raw if (r["method"], r["label"]) == ("fedsac", "last"))
     shown = next(cells for cells in page.rows if cells and cells[0] == "fedsac")
     assert shown[1].startswith(f"{np.mean(row['gamma']):.2f}") and "±" in shown[1]
-    assert shown[5].startswith(f"{100 * np.mean(row['max']):.2f}")
+    assert shown[6].startswith(f"{100 * np.mean(row['max']):.2f}")
     runs = [cells[0] for cells in page.rows if cells and "-seed" in cells[0]]
     assert sorted(runs) == sorted(f"{m}-seed{s}" for m in ("fedsac", "fedavg", "standalone") for s in (0, 1))
     names = [figure.name for figure in build([compared])[1]]

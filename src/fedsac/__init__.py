@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedsac.contributions.measurement import Measurement
     from fedsac.core.aggregation import aggregate
     from fedsac.core.allocation import allocate, reputation, shares
-    from fedsac.core.fairness import alpha_bcf, bcf, cgs, fairness, gamma, gamma_limit, mcg
+    from fedsac.core.fairness import alpha_bcf, bcf, cgs, fairness, gamma, gamma_attainable, gamma_limit, mcg
     from fedsac.core.metrics import Metric
     from fedsac.core.units import Layout
     from fedsac.data.scenes import Deal, counted_in_classes
@@ -62,6 +62,7 @@ __all__ = [
     "extract",
     "fairness",
     "gamma",
+    "gamma_attainable",
     "gamma_limit",
     "importance",
     "mcg",
@@ -83,7 +84,7 @@ _DEFINED_IN = {
     "contributions.measurement": ("Measurement",),
     "core.aggregation": ("aggregate",),
     "core.allocation": ("allocate", "reputation", "shares"),
-    "core.fairness": ("alpha_bcf", "bcf", "cgs", "fairness", "gamma", "gamma_limit", "mcg"),
+    "core.fairness": ("alpha_bcf", "bcf", "cgs", "fairness", "gamma", "gamma_attainable", "gamma_limit", "mcg"),
     "core.metrics": ("Metric",),
     "core.units": ("Layout",),
     "data.scenes": ("Deal", "counted_in_classes"),

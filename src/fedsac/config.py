@@ -46,6 +46,9 @@ class Config:
     local_steps: int = _option(20, "SGD steps of a client in a round (E)")
     batch: int = _option(32, "batch size")
     standalone_steps: int | None = _option(None, "SGD steps of standalone training (default: rounds x local steps)")
+    standalone_checkpoints: int = _option(
+        1, "score the models trained alone at so many points in the last fifth of the steps; the mean is c"
+    )
     importance_every: int = _option(1, "rounds between two measurements of importance")
     eval_every: int = _option(1, "rounds between two evaluations; the last round always is")
     contribution: str = _option(
@@ -82,7 +85,7 @@ class Config:
     data_dir: str | None = _option(None, "folder with the data sets (before FEDSAC_DATA and the user cache)")
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "local_steps", "batch", "importance_every", "eval_every"):
+        for name in ("rounds", "local_steps", "batch", "standalone_checkpoints", "importance_every", "eval_every"):
             self._whole(name, 1)
         for name in ("standalone_steps", "samples_per_client", "threads"):
             if getattr(self, name) is not None:

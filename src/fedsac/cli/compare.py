@@ -15,11 +15,11 @@ from fedsac.runs.watcher import RunInfo, Watcher
 
 EVAL_EVERY = 10
 SHOWN = (
-    *("gamma", "gamma_limit", "bcf", "alpha_bcf", "max", "mean", "min"),
+    *("gamma", "gamma_limit", "gamma_attainable", "bcf", "alpha_bcf", "max", "mean", "min"),
     *("gain", "gain_spread", "losers", "global", "megabytes"),
 )
 # Left out, in this order, where a terminal is narrow.
-LEAST = ("megabytes", "global", "alpha_bcf", "mean", "min", "losers", "gamma_limit")
+LEAST = ("megabytes", "global", "alpha_bcf", "mean", "min", "losers", "gamma_attainable", "gamma_limit")
 
 
 def add(commands: Any) -> None:

@@ -60,6 +60,8 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
         f"alone: {metric} of the model a client trains alone, its contribution: on V, the server's validation data, it "
         f"decides; on the test set it is compared with the reward, the test {metric} of the model the client was paid."
     )
+    if (error := result.contributions.error) is not None and deciding is None:
+        alone += f" Standard error of alone:V: {min(error):.3f} to {max(error):.3f}."
     if deciding is not None:
         alone = (
             f"decides: a client's contribution ({config.decided_by}); reputations come from it, and gamma is taken "
@@ -71,8 +73,9 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
         console.print("There is no test file: 'test' means the validation data here.", style="dim")
     labels = Table(caption="; ".join(EXPLAINED[label] for label in LABELS), caption_justify="left")
     labels.add_column("", no_wrap=True)
-    # Eighty columns have no room for alpha-BCF and the mean reward (MCG is that less the mean of alone): see the page.
-    for head in ("round", "gamma", "gamma*", "BCF", "best", "min", "MCG", "CGS"):
+    # Eighty columns have no room for alpha-BCF, the mean reward (MCG is that less the mean of alone) and the least: see
+    # the page.
+    for head in ("round", "gamma", "gamma*", "attain.", "BCF", "best", "MCG", "CGS"):
         labels.add_column(head, justify="right", no_wrap=True)
     for label in LABELS:
         numbers = result.results[label]
@@ -81,9 +84,9 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
             str(numbers["round"]),
             _number(numbers["gamma"]),
             _number(numbers["gamma_limit"]),
+            _number(numbers["gamma_attainable"]),
             f"{numbers['bcf']:.0%}",
             f"{numbers['accuracy']['max']:.3f}",
-            f"{numbers['accuracy']['min']:.3f}",
             f"{numbers['mcg']:+.3f}",
             f"{numbers['cgs']:.3f}",
         )
@@ -91,8 +94,9 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
     sent = result.summary()["bytes_per_round"]
     full = result.full_bytes * len(result.clients)
     console.print(
-        f"gamma {_number(result.last['gamma'])} at the last round (gamma*: the most that BCF permits; best, min: of "
-        "the rewards; MCG, CGS: mean and standard deviation of the gains, reward less alone on the test set). On the "
+        f"gamma {_number(result.last['gamma'])} at the last round (gamma*: the most that BCF permits; attain.: "
+        "what the best rule reaches when contributions are only known as the method knows them; best: of the rewards; "
+        "MCG, CGS: mean and standard deviation of the gains, reward less alone on the test set). On the "
         f"wire, a round: {sent['down'] / 1e6:.2f} MB down, {sent['up'] / 1e6:.2f} MB up (full models: {full / 1e6:.2f} "
         f"MB each way). {result.seconds:.0f} s."
     )

@@ -19,12 +19,14 @@ class Contributions:
     scores are 0.
 
     `deciding`: where reputations follow from something else than standalone scores, its values as measured or given.
+    `error`: the standard error of each validation score, for the samples that V happens to have; None where unknown.
     """
 
     validation: tuple[float, ...]
     test: tuple[float, ...]
     diverged: tuple[str, ...] = ()
     deciding: tuple[float, ...] | None = None
+    error: tuple[float, ...] | None = None
 
     def for_method(self, on: str) -> tuple[float, ...]:
         """The contributions c that a method gets: the scores `on` validation or test data, or the deciding values

@@ -1,35 +1,66 @@
 """The standalone contribution: the score of the model that a client trains alone (Definition 1)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from fedsac.clients.training import Job, train
 from fedsac.compute import evaluation
+from fedsac.compute.samples import Samples
+from fedsac.compute.uncertainty import standard_errors
 from fedsac.contributions.base import Contributions
 from fedsac.contributions.measurement import Measurement
+from fedsac.core.metrics import Metric
+from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
+from fedsac.rng import stream
 
 
 def standalone(
     runs: Sequence[Measurement], step_done: Callable[[int], None] = lambda steps: None
 ) -> list[Contributions]:
-    """The contributions of every run's clients; all runs train at the same time.
+    """The contributions of every run's clients; all runs train at the same time. With several checkpoints, a client's
+    contribution is the mean of their scores.
 
     `step_done` is called with the number of steps done so far by the longest run.
     """
-    return [_score(run, final) for run, final in zip(runs, trained_alone(runs, step_done), strict=True)]
+    scores: list[list[_Scores]] = [[] for _ in runs]
+    models = [run.initial for run in runs]
+    for part in training_alone(runs):
+        for trained in part:
+            run = runs[trained.run]
+            if trained.steps in run.checkpoint_steps:
+                scores[trained.run].append(_score(run, trained.models))
+            models[trained.run] = trained.models
+        step_done(max(trained.steps for trained in part))
+    return [_contributions(run, final, own) for run, final, own in zip(runs, models, scores, strict=True)]
 
 
-def trained_alone(
-    runs: Sequence[Measurement], step_done: Callable[[int], None] = lambda steps: None
-) -> list[torch.Tensor]:
+def trained_alone(runs: Sequence[Measurement]) -> list[torch.Tensor]:
     """The models [N, parameters] that every run's clients end with when they train alone."""
+    models = [run.initial for run in runs]
+    for part in training_alone(runs):
+        for trained in part:
+            models[trained.run] = trained.models
+    return models
+
+
+@dataclass(frozen=True)
+class TrainedAlone:
+    """The models [N, parameters] of the clients of the `run`-th run after so many steps of standalone training."""
+
+    run: int
+    steps: int
+    models: torch.Tensor
+
+
+def training_alone(runs: Sequence[Measurement]) -> Iterator[list[TrainedAlone]]:
+    """Train every run's clients alone, and yield the unfinished runs' models after every part: as many steps at a time
+    as a round has, with a new shuffle each, as in a run."""
     models = [run.initial.expand(len(run.clients.names), -1) for run in runs]
-    done, longest = [0] * len(runs), max(run.steps for run in runs)
-    while max(done) < longest:
-        # As many steps at a time as a round has, to report progress; with a new shuffle each, as in a run.
-        unfinished = [i for i, run in enumerate(runs) if done[i] < run.steps]
+    done = [0] * len(runs)
+    while unfinished := [i for i, run in enumerate(runs) if done[i] < run.steps]:
         steps = [min(runs[i].clients.local_steps, runs[i].steps - done[i]) for i in unfinished]
         jobs = [
             Job(runs[i].clients, models[i], None, (n,) * len(models[i]), "standalone", done[i])
@@ -38,20 +69,59 @@ def trained_alone(
         for i, n, trained in zip(unfinished, steps, train(jobs), strict=True):
             models[i] = trained.models
             done[i] += n
-        step_done(max(done))
-    return models
+        yield [TrainedAlone(i, done[i], models[i]) for i in unfinished]
 
 
-def _score(run: Measurement, models: torch.Tensor) -> Contributions:
-    """The scores of standalone models [N, parameters]."""
+@dataclass(frozen=True)
+class _Scores:
+    """The scores of models on V and on the test set, float64 [N] each."""
+
+    validation: torch.Tensor
+    test: torch.Tensor
+
+
+def _score(run: Measurement, models: torch.Tensor) -> _Scores:
+    models, _ = _finite(run, models)
+    both = (run.validation, run.test)
+    return _Scores(*(evaluation.evaluate(run.clients.layout, models, None, on, metric=run.metric)[0] for on in both))
+
+
+def _finite(run: Measurement, models: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Models that can be evaluated, and which of them have not diverged [N], on the CPU: any finite model may take the
+    place of one that has, for its score counts as 0."""
     finite = models.isfinite().all(1)
+    if not finite.all():
+        models = torch.where(finite.unsqueeze(1), models, run.initial)
+    return models, finite.cpu()
+
+
+def _contributions(run: Measurement, final: torch.Tensor, scores: Sequence[_Scores]) -> Contributions:
+    """Contributions from the scores of the checkpoints, the last of which is the `final` models [N, parameters]: what
+    has diverged before has diverged at the end."""
+    models, finite = _finite(run, final)
     if not finite.any():
         raise FedsacError(f"every client's standalone training diverged at lr {run.clients.lr:g}; lower --lr")
     diverged = tuple(name for name, ok in zip(run.clients.names, finite.tolist(), strict=True) if not ok)
-    if diverged:  # their scores are set to 0 below; any finite model may be evaluated in their place
-        models = torch.where(finite.unsqueeze(1), models, run.initial)
-    scores = []
-    for samples in (run.validation, run.test):
-        scores_on, _ = evaluation.evaluate(run.clients.layout, models, None, samples, metric=run.metric)
-        scores.append(tuple(torch.where(finite.cpu(), scores_on, 0).tolist()))
-    return Contributions(scores[0], scores[1], diverged)
+
+    def kept(values: torch.Tensor) -> tuple[float, ...]:
+        return tuple(torch.where(finite, values, 0).tolist())
+
+    validation = torch.stack([each.validation for each in scores]).mean(0)
+    test = torch.stack([each.test for each in scores]).mean(0)
+    errors = errors_on_validation(run.clients.layout, models, run.validation, validation, run.metric, run.clients.seed)
+    return Contributions(kept(validation), kept(test), diverged, error=None if errors is None else kept(errors))
+
+
+def errors_on_validation(
+    layout: Layout, models: torch.Tensor, validation: Samples, scores: torch.Tensor, metric: Metric, seed: int
+) -> torch.Tensor | None:
+    """The standard errors [N] of scores [N] on V, float64 on the CPU; None where the metric is not defined on parts of
+    V, as a user's own may be.
+
+    The mean score of several checkpoints is treated as that of one model. Its error is smaller than that, if anything:
+    checkpoints of one training are mostly wrong on the same samples.
+    """
+    try:
+        return standard_errors(layout, models, validation, scores, metric=metric, rng=stream(seed, "standard error"))
+    except (FedsacError, ArithmeticError, ValueError):
+        return None

@@ -107,14 +107,15 @@ def alpha_bcf(contributions: Values, rewards: Values, alpha: float = 0.5) -> np.
     return inside
 
 
-def gamma_limit(contributions: Values, best_reward: float) -> float | None:
-    """gamma*: the highest gamma (a supremum) over all rewards inside BCF, the best contributor getting `best_reward`.
+def fairest_rewards(contributions: Values, best_reward: float) -> np.ndarray | None:
+    """theta* [N]: of all rewards inside BCF, the best contributor getting `best_reward`, those with the highest gamma;
+    or their limit, where only rewards inside come ever nearer to it.
 
     `None` where gamma is undefined, or where the best reward is not above every contribution, so that no rewards are
     inside BCF.
 
-    >>> round(gamma_limit([.3, .48, .5], .6), 4)
-    99.5082
+    >>> fairest_rewards([.3, .48, .5], .6).round(4).tolist()
+    [0.3, 0.54, 0.6]
     """
     c = np.asarray(contributions, dtype=np.float64)
     if len(c) < 2 or np.ptp(c) == 0 or best_reward <= c.max():
@@ -127,7 +128,7 @@ def gamma_limit(contributions: Values, best_reward: float) -> float | None:
     # min |theta - mean|^2 - 2 s c.theta, whose solutions over s are the candidates. For each b, this a is the root of a
     # decreasing function, piecewise linear with a kink wherever a client reaches a bound; over b, gamma has one peak,
     # which successively finer grids locate.
-    def gammas(b: np.ndarray) -> np.ndarray:
+    def lines(b: np.ndarray) -> np.ndarray:
         bounds = np.sort(np.concatenate([low - b[:, None] * c, high - b[:, None] * c], 1), 1)
 
         def excess(a: np.ndarray) -> np.ndarray:
@@ -144,19 +145,50 @@ def gamma_limit(contributions: Values, best_reward: float) -> float | None:
         at_left, at_right = excess(a_left), excess(a_right)
         fall = at_left - at_right
         a = a_left + np.where(fall > 0, at_left / np.where(fall > 0, fall, 1), 0) * (a_right - a_left)
-        theta = np.clip(a[:, None] + b[:, None] * c, low, high)
-        theta = theta - theta.mean(1, keepdims=True)
-        centred = c - c.mean()
-        values: np.ndarray = 100 * (theta @ centred) / np.sqrt((theta**2).sum(1) * (centred @ centred))
-        return values
+        clipped: np.ndarray = np.clip(a[:, None] + b[:, None] * c, low, high)
+        return clipped
 
     steep = (best_reward - c.min()) / np.ptp(c)  # the slope of the line from the least contribution to the best reward
     slopes = np.concatenate([[0], steep * np.geomspace(1e-4, 1e2, 60)])
     for _ in range(6):
-        scores = gammas(slopes)
-        peak = int(np.argmax(scores))
+        thetas = lines(slopes)
+        peak = int(np.argmax(_gammas(c, thetas)))
         slopes = np.linspace(slopes[max(peak - 1, 0)], slopes[min(peak + 1, len(slopes) - 1)], 21)
-    return float(min(scores[peak], 100))
+    fairest: np.ndarray = thetas[peak]
+    return fairest
+
+
+def _gammas(c: np.ndarray, thetas: np.ndarray) -> np.ndarray:
+    """gamma of contributions [N] with each of several rewards [n, N], none of them constant."""
+    spread, centred = thetas - thetas.mean(1, keepdims=True), c - c.mean()
+    values: np.ndarray = 100 * (spread @ centred) / np.sqrt((spread**2).sum(1) * (centred @ centred))
+    return values
+
+
+def gamma_limit(contributions: Values, best_reward: float) -> float | None:
+    """gamma*: the highest gamma (a supremum) over all rewards inside BCF, the best contributor getting `best_reward`.
+
+    `None` where gamma is undefined, or where the best reward is not above every contribution, so that no rewards are
+    inside BCF.
+
+    >>> round(gamma_limit([.3, .48, .5], .6), 4)
+    99.5082
+    """
+    return gamma_attainable(contributions, contributions, best_reward)
+
+
+def gamma_attainable(contributions: Values, known: Values, best_reward: float) -> float | None:
+    """The gamma that the best rule reaches when contributions are only known as `known`, measured on other data than
+    the `contributions` that gamma is taken with: that of the rewards that would be the fairest ones inside BCF if
+    `known` were true, each of them hit exactly, the best one being `best_reward`.
+
+    The fairest rewards for (.3, .48, .5) are .3, .54 and .6; contributions (.3, .5, .48) want them the other way round:
+
+    >>> round(gamma_attainable([.3, .5, .48], [.3, .48, .5], .6), 4)
+    96.0769
+    """
+    theta = fairest_rewards(known, best_reward)
+    return None if theta is None else gamma(contributions, theta)
 
 
 @dataclass(frozen=True)

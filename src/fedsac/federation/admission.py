@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedsac.compute import evaluation
+from fedsac.contributions.standalone import errors_on_validation
 from fedsac.data.files.tables import Table
 from fedsac.federation.asking import token
 from fedsac.federation.data import schema_of
@@ -100,15 +101,20 @@ class Admission:
     def _measure(self, name: str, samples: int, network: Network | None) -> None:
         """Record a site's contribution: the score on the coordinator's data of the model that it trained alone
         (None: training diverged)."""
-        scores = [0.0, 0.0]
+        scores: list[float] = [0.0, 0.0]
+        error: float | None = 0.0
         if network is not None:
             prepared = self._session.prepared
             params = network.params.to(prepared.initial).unsqueeze(0)
-            scores = [
-                float(evaluation.evaluate(prepared.layout, params, None, test_set, metric=prepared.metric)[0])
+            on_v, on_test = (
+                evaluation.evaluate(prepared.layout, params, None, test_set, metric=prepared.metric)[0]
                 for test_set in (prepared.validation, prepared.test)
-            ]
-        self._session.members[name] = Member(samples, scores[0], scores[1], diverged=network is None)
+            )
+            scores = [float(on_v), float(on_test)]
+            v, metric, seed = prepared.validation, prepared.metric, prepared.config.seed
+            errors = errors_on_validation(prepared.layout, params, v, on_v, metric, seed)
+            error = None if errors is None else float(errors)
+        self._session.members[name] = Member(samples, scores[0], scores[1], diverged=network is None, error=error)
         self._session.requests.refused.pop(name, None)
         self._session.ledger.append(
             "contribution", site=name, validation=scores[0], test=scores[1], diverged=network is None

@@ -25,7 +25,7 @@ RESERVED_SITE_NAMES = ("server",)
 ACTIVE, LEFT, REVOKED = "in", "left", "revoked"
 EXCLUDED_SETTINGS = (  # settings of `fedsac run` that a federation's [run] does not have
     *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label", "data_dir"),
-    *("behaviour", "contributions", "network"),
+    *("behaviour", "contributions", "network", "standalone_checkpoints"),
 )
 REQUESTED_FILE = "requested"  # in server/: exists while a run was asked for and is not over
 FAILED_FILE = "failed"  # in server/: the error that ended the last run before it was over
@@ -85,6 +85,7 @@ class Federation:
                     "behaviour": "it is simulated, and these sites are real",
                     "contributions": "they are measured when a site joins",
                     "network": "name it as model in [federation]",
+                    "standalone_checkpoints": "a site sends the one model that it has at the end of training alone",
                 }.get(key, "the sites have the data")
                 raise FedsacError(f"{where}: {key} is not a setting of a federation's run; {why}")
         if "precision" in run:

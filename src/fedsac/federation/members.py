@@ -10,12 +10,14 @@ from fedsac.runs.setup import Members
 @dataclass
 class Member:
     """A site that has joined. `samples` was fixed then; `validation` and `test` are its contribution on the
-    coordinator's two sets; `refused` counts successive refusals; a site set `aside` is asked no more."""
+    coordinator's two sets, and `error` is the standard error of the first (None: not known); `refused` counts
+    successive refusals; a site set `aside` is asked no more."""
 
     samples: int
     validation: float
     test: float
     diverged: bool = False
+    error: float | None = None
     refused: int = 0
     aside: bool = False
 
@@ -38,7 +40,13 @@ def contributions(members: dict[str, Member]) -> Contributions:
     """The members' contributions, in the order of the sites' names."""
     ordered = [members[name] for name in sorted(members)]
     diverged = tuple(name for name in sorted(members) if members[name].diverged)
-    return Contributions(tuple(m.validation for m in ordered), tuple(m.test for m in ordered), diverged)
+    errors = [m.error for m in ordered if m.error is not None]
+    return Contributions(
+        validation=tuple(m.validation for m in ordered),
+        test=tuple(m.test for m in ordered),
+        diverged=diverged,
+        error=tuple(errors) if len(errors) == len(ordered) else None,
+    )
 
 
 def members_of(members: dict[str, Member]) -> Members:

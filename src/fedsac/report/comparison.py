@@ -18,6 +18,7 @@ from fedsac.runs.labels import LABELS
 COLUMNS = (
     ("gamma", "gamma", 1, 2),
     ("gamma_limit", "gamma*", 1, 2),
+    ("gamma_attainable", "attain.", 1, 2),
     ("bcf", "BCF %", 100, 0),
     ("alpha_bcf", "aBCF %", 100, 0),
     ("max", "best %", 100, 2),
@@ -32,7 +33,7 @@ COLUMNS = (
 # Settings that say what is learned from which data: runs that differ in one of them are not tested against each other.
 SAME_PROBLEM = (
     *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label"),
-    *("contribution", "contributions"),  # gamma is taken with them
+    *("contribution", "contributions", "standalone_checkpoints"),  # gamma is taken with them
 )
 NOT_COMPARED = ("seed", "threads", "device", "data_dir")  # settings in which runs of one group may differ
 SHOWN_BARE = ("method", "data", "scene")  # settings shown as their value alone, without the setting's name
@@ -41,7 +42,8 @@ SHOWN_BARE = ("method", "data", "scene")  # settings shown as their value alone,
 EXPLAINED = (
     "Means over seeds, with the deviation where there is more than one. last: the last round. selected: the round "
     "chosen on validation data. best: the round with the highest gamma on the test set, the paper's rule, which is "
-    "optimistic. gamma is 100 times the correlation of contributions and rewards, gamma* the most that BCF permits; "
+    "optimistic. gamma is 100 times the correlation of contributions and rewards, gamma* the most that BCF permits, "
+    "attain. what the best rule reaches when contributions are only known as the method knows them, from V; "
     "BCF, aBCF: clients inside bounded collaborative fairness and alpha-BCF, FedRAC's bound; best, mean, min: of the "
     "rewards; MCG, mean collaboration gain, and CGS, collaboration gain spread: mean and standard deviation of reward "
     "less contribution over the clients, in points of a hundred; lose: clients no better off than alone; global: the "

@@ -130,12 +130,15 @@ def _finished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[st
     summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     check_version(summary["format_version"], path / "summary.json")
     records = [json.loads(line) for line in (path / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
-    deciding, names = summary["contributions_deciding"], tuple(map(str, summary["client_names"]))
+    names = tuple(map(str, summary["client_names"]))
+    # Earlier versions did not write errors.
+    deciding, error = summary["contributions_deciding"], summary.get("contributions_error")
     contributions = Contributions(
         tuple(summary["contributions"]),
         tuple(summary["contributions_test"]),
         tuple(summary["diverged_alone"]),
         None if deciding is None else tuple(deciding),
+        None if error is None else tuple(error),
     )
     return Run(
         name=path.resolve().name,
@@ -143,7 +146,7 @@ def _finished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[st
         finished=True,
         clients=names,
         contributions=contributions,
-        records=judged_again(of_clients(records, names), contributions),
+        records=judged_again(of_clients(records, names), contributions, config.contribution_on),
         samples=tuple(summary["samples"]),
         reputations=None if summary["reputations"] is None else tuple(summary["reputations"]),
         reported_on=str(summary["reported_on"]),
@@ -167,7 +170,7 @@ def _unfinished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[
         finished=False,
         clients=names,
         contributions=checkpoint.contributions,
-        records=judged_again(of_clients(records, names), checkpoint.contributions),
+        records=judged_again(of_clients(records, names), checkpoint.contributions, config.contribution_on),
         **_state(config, records, newest),
     )
 
@@ -204,7 +207,8 @@ def _check(run: Run) -> None:
         raise FedsacError(f"{run.name}: no round of this run has been evaluated yet; there is nothing to report")
     count = len(run.clients)
     lists = [run.contributions.test, run.contributions.validation, *(record["rewards"] for record in run.evaluated)]
-    lists += [part for part in (run.samples, run.reputations, run.held) if part is not None]
+    optional = (run.samples, run.reputations, run.held, run.contributions.error)
+    lists += [part for part in optional if part is not None]
     if any(len(part) != count for part in lists):
         raise FedsacError(f"{run.name}: its files do not agree on the number of clients; is it damaged?")
 

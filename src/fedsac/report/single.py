@@ -11,7 +11,8 @@ from fedsac.runs.labels import LABELS
 EXPLAINED = (
     "last: the last round, our headline. selected: the round chosen on validation data alone. best: the round with the "
     "highest gamma on the test set, the paper's rule, which is optimistic. gamma is 100 times the correlation of "
-    "contributions and rewards, gamma* the most that BCF permits. BCF, bounded collaborative fairness: everyone is "
+    "contributions and rewards, gamma* the most that BCF permits, attainable what the best rule reaches when "
+    "contributions are only known as the method knows them, from V. BCF, bounded collaborative fairness: everyone is "
     "better off than alone, and nobody but the best is nearer to the best reward than to the own contribution. "
     "alpha-BCF is FedRAC's bound. A client's gain is its reward less what it reaches alone, in points of a hundred. "
     "MCG, the mean collaboration gain, says whether collaborating pays, which gamma cannot see. CGS, the collaboration "
@@ -61,6 +62,8 @@ def _headline(run: Run) -> list[tuple[str, str, str]]:
     last, inside, n = run.chosen["last"], sum(run.inside_bcf), len(run.clients)
     gamma = "-" if last["gamma"] is None else f"{last['gamma']:.2f}"
     limit = "gamma* does not exist" if last["gamma_limit"] is None else f"gamma* {last['gamma_limit']:.2f}"
+    if last["gamma_attainable"] is not None:
+        limit += f", attainable {last['gamma_attainable']:.2f}"
     alone = f"{run.score}; best contribution {100 * max(run.contributions.test):.1f} %"
     entries = [
         ("gamma (last)", gamma, limit),
@@ -80,11 +83,11 @@ def _labels(run: Run) -> str:
     for label, record in ((label, run.chosen[label]) for label in LABELS):
         scores = [number(100 * record["accuracy"][key], 1) for key in ("max", "mean", "min")]
         gains = [Cell(f"{100 * record['mcg']:+.1f}", 100 * record["mcg"]), number(100 * record["cgs"], 1)]
-        fair = [number(record["gamma"]), number(record["gamma_limit"])]
+        fair = [number(record[key]) for key in ("gamma", "gamma_limit", "gamma_attainable")]
         shares = [number(100 * record[key], 0) for key in ("bcf", "alpha_bcf")]
         rows.append([label, number(record["round"], 0), *fair, *shares, *scores, *gains])
-    shown = ("gamma", "gamma*", "in BCF %", "alpha-BCF %", "best reward %", "mean %", "min %", "MCG", "CGS")
-    heads = ("", "round", *shown)
+    fair_heads = ("gamma", "gamma*", "attainable", "in BCF %", "alpha-BCF %")
+    heads = ("", "round", *fair_heads, "best reward %", "mean %", "min %", "MCG", "CGS")
     return table("Three rounds, chosen as their labels say", heads, rows, sortable=False) + paragraph(EXPLAINED, "note")
 
 
@@ -96,6 +99,8 @@ def _clients(run: Run) -> str:
     if c.deciding is not None:
         columns.append(("decides", [number(value, 3) for value in c.deciding]))
     columns.append(("alone on V %", [number(100 * value, 1) for value in c.validation]))
+    if c.error is not None:
+        columns.append(("± on V", [number(100 * value, 1) for value in c.error]))
     columns.append(("alone %", [number(100 * value, 1) for value in c.test]))
     if run.reputations is not None:
         columns.append(("reputation", [number(value, 1) for value in run.reputations]))
@@ -118,6 +123,8 @@ def _about_clients(run: Run) -> str:
         f"server's validation data. reward: {run.metric} of the model the client is paid, on the same data as alone. "
         "gain: reward less alone."
     )
+    if run.contributions.error is not None:
+        said += " ± on V: its standard error, for the samples that V happens to have; training again adds its own."
     if run.contributions.deciding is not None:
         said += f" decides: the client's contribution ({run.config.decided_by}), with which gamma is taken."
     return paragraph(said, "note")
@@ -160,6 +167,7 @@ def _rounds(run: Run) -> list[Figure]:
     fair = [
         over("gamma", "gamma", 1),
         over("gamma*", "gamma_limit", 1),
+        over("attainable", "gamma_attainable", 1),
         over("in BCF (%)", "bcf", 100),
         over("alpha-BCF (%)", "alpha_bcf", 100),
     ]
@@ -176,7 +184,7 @@ def _rounds(run: Run) -> list[Figure]:
             "fairness-rounds",
             lines("Fairness over the rounds", fair, "round", "gamma, % of clients", direct=False),
             "gamma* is the highest gamma that BCF permits; it does not exist while the best reward is below the best "
-            "contribution.",
+            "contribution. attainable is what the best rule reaches when contributions are only known from V.",
         ),
         Figure("bytes", lines("On the wire, all clients together", sent, "round", "MB", direct=False, zero=True)),
     ]

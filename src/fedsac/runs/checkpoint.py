@@ -80,9 +80,10 @@ def unpack(path: Path) -> tuple[Checkpoint, int, str]:
     facts = json.loads(outer["facts"])
     check_version(facts["format_version"], path)
     c = facts["contributions"]
-    # Missing from what was written before there was a choice of measures.
-    deciding = None if c.get("deciding") is None else tuple(c["deciding"])
-    contributions = Contributions(tuple(c["validation"]), tuple(c["test"]), tuple(c["diverged"]), deciding)
+    # Missing from what was written before there was a choice of measures, and before errors were measured.
+    deciding, standard_error = (None if c.get(name) is None else tuple(c[name]) for name in ("deciding", "error"))
+    scores = tuple(c["validation"]), tuple(c["test"])
+    contributions = Contributions(*scores, tuple(c["diverged"]), deciding, standard_error)
     named = arrays | facts["values"]
     shown = {name.removeprefix(SHOWN): value for name, value in named.items() if name.startswith(SHOWN)}
     state = {name: value for name, value in named.items() if not name.startswith(SHOWN)}

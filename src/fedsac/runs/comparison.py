@@ -22,6 +22,7 @@ LIST = "compare.json"  # in a comparison's folder: the configs of its runs
 COLUMNS = (
     ("gamma", "gamma", 2, 1),
     ("gamma_limit", "gamma*", 2, 0),
+    ("gamma_attainable", "attain.", 2, 0),
     ("spearman", "Spearman", 2, 1),
     ("bcf", "in BCF", 2, 1),
     ("alpha_bcf", "alpha-BCF", 2, 1),
@@ -119,6 +120,7 @@ def measured(result: Measurable, label: str) -> dict[str, float | None]:
     return {
         "gamma": record["gamma"],
         "gamma_limit": record["gamma_limit"],
+        "gamma_attainable": record.get("gamma_attainable"),  # rounds of earlier versions have none
         "spearman": spearman(c, theta),
         "bcf": record["bcf"],
         "alpha_bcf": record["alpha_bcf"],

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedsac.contributions.base import Contributions
-from fedsac.core.fairness import bcf, cgs, fairness, gamma, mcg
+from fedsac.core.fairness import bcf, cgs, fairness, gamma, gamma_attainable, mcg
 
 LABELS = ("last", "selected", "best")
-JUDGED = ("gamma", "gamma_limit", "bcf", "alpha_bcf", "accuracy", "mcg", "cgs")
+JUDGED = ("gamma", "gamma_limit", "gamma_attainable", "bcf", "alpha_bcf", "accuracy", "mcg", "cgs")
 """The fairness part of a round's record. `accuracy` has max, mean and min of the rewards, by whatever metric."""
 
 
@@ -39,26 +39,48 @@ def chosen(records: Sequence[dict[str, Any]], contributions: Contributions) -> d
     }
 
 
-def judged_again(records: Sequence[dict[str, Any]], contributions: Contributions) -> tuple[dict[str, Any], ...]:
-    """Records from a file, as they would be written today: BCF by the present definition, and MCG and CGS, which
-    earlier versions did not write. All three follow from the rewards."""
+def judged_again(
+    records: Sequence[dict[str, Any]], contributions: Contributions, decided_on: str
+) -> tuple[dict[str, Any], ...]:
+    """Records from a file, as they would be written today: BCF by the present definition, and MCG, CGS and the
+    attainable gamma, which earlier versions did not write. All four follow from the rewards. `decided_on` is the
+    config's `contribution_on`."""
 
     def again(record: dict[str, Any]) -> dict[str, Any]:
         c, theta = contributions.test, record["rewards"]
         if theta is None or len(theta) != len(c):
-            return record
-        return record | {"bcf": float(bcf(c, theta).mean()), "mcg": mcg(c, theta), "cgs": cgs(c, theta)}
+            return {"gamma_attainable": None} | record
+        return record | {
+            "gamma_attainable": attainable(contributions, decided_on, theta),
+            "bcf": float(bcf(c, theta).mean()),
+            "mcg": mcg(c, theta),
+            "cgs": cgs(c, theta),
+        }
 
     return tuple(map(again, records))
 
 
 def reported(record: dict[str, Any]) -> dict[str, Any]:
     """What a summary says of a round that `chosen` has picked."""
-    return {"round": record["round"]} | {key: record[key] for key in JUDGED}
+    # Rounds that an earlier version has written, in a run that was resumed, have no attainable gamma.
+    return {"round": record["round"]} | {key: record.get(key) for key in JUDGED}
 
 
-def judged(contributions: Contributions, rewards: Sequence[float] | None) -> dict[str, Any]:
-    """The fairness part of a round's record; all None in a round that was not evaluated.
+def attainable(contributions: Contributions, decided_on: str, rewards: Sequence[float]) -> float | None:
+    """The gamma that the best rule reaches with this best reward, knowing contributions as well as the method does:
+    those on validation or test data, as `decided_on` says; on test data it is gamma*.
+
+    None where gamma* or what decides has no rewards inside BCF, and where another measure than standing alone decides:
+    its values are not scores, and bound no rewards.
+    """
+    if contributions.deciding is not None:
+        return None
+    return gamma_attainable(contributions.test, contributions.for_method(decided_on), max(rewards))
+
+
+def judged(contributions: Contributions, decided_on: str, rewards: Sequence[float] | None) -> dict[str, Any]:
+    """The fairness part of a round's record; all None in a round that was not evaluated. `decided_on` is the config's
+    `contribution_on`.
 
     Where another measure than standing alone decides, gamma is taken with its values. BCF, alpha-BCF and gamma* bound
     scores from below by scores: they are taken with the standalone ones in any case, and so are the gains.
@@ -66,6 +88,10 @@ def judged(contributions: Contributions, rewards: Sequence[float] | None) -> dic
     if rewards is None:
         return dict.fromkeys(JUDGED)
     judgement = fairness(contributions.test, rewards).as_dict()
+    if decided_on == "test" and contributions.deciding is None:  # not searched for again
+        judgement["gamma_attainable"] = judgement["gamma_limit"]
+    else:
+        judgement["gamma_attainable"] = attainable(contributions, decided_on, rewards)
     if contributions.deciding is not None:
         judgement["gamma"] = gamma(contributions.deciding, rewards)
-    return judgement
+    return {key: judgement[key] for key in JUDGED}

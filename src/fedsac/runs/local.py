@@ -61,7 +61,7 @@ class LocalEngine:
 def _standalone_key(run: Running) -> tuple[object, ...]:
     """What standalone training depends on: runs alike in it share it."""
     config = run.prepared.config
-    return id(run.prepared.clients), config.alone(), config.metric
+    return id(run.prepared.clients), config.alone(), config.metric, config.standalone_checkpoints
 
 
 def _contribution_key(run: Running) -> tuple[object, ...]:
@@ -72,4 +72,5 @@ def _contribution_key(run: Running) -> tuple[object, ...]:
 
 def _measurement(run: Running) -> Measurement:
     p = run.prepared
-    return Measurement(p.clients, p.initial, p.config.alone(), p.validation, p.test, p.metric)
+    checkpoints = p.config.standalone_checkpoints
+    return Measurement(p.clients, p.initial, p.config.alone(), p.validation, p.test, p.metric, checkpoints)

@@ -69,6 +69,6 @@ def record(run: Running, sent: Sequence[int], updates: Updates, scores: RoundSco
         "rewards": None if scores is None else scores.test,
         "rewards_validation": None if scores is None else scores.validation,
         "global_accuracy": None if scores is None else scores.common,
-        **judged(run.contributions, None if scores is None else scores.test),
+        **judged(run.contributions, run.prepared.config.contribution_on, None if scores is None else scores.test),
         **updates.remarks,
     }

@@ -55,7 +55,7 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """What `--json` prints and summary.json contains, without the time it took."""
-        c, deciding = self.config, self.contributions.deciding
+        c, deciding, error = self.config, self.contributions.deciding, self.contributions.error
         return {
             "format_version": FORMAT_VERSION,
             "data": c.data,
@@ -71,6 +71,7 @@ class Result:
             "samples": list(self.samples),
             "contribution": c.contribution if c.contributions is None else "given",
             "contributions": list(self.contributions.validation),
+            "contributions_error": None if error is None else list(error),
             "contributions_test": list(self.contributions.test),
             "contributions_deciding": None if deciding is None else list(deciding),
             "diverged_alone": list(self.contributions.diverged),

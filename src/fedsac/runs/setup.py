@@ -14,6 +14,7 @@ from fedsac.clients.population import Clients
 from fedsac.compute.samples import Samples
 from fedsac.config import Config
 from fedsac.contributions.base import Contributions, read_given
+from fedsac.contributions.measurement import checkpoint_steps
 from fedsac.core.metrics import Metric
 from fedsac.core.units import Layout
 from fedsac.data.catalogue import is_function, load
@@ -28,9 +29,10 @@ DEFAULTS = Config()
 # Settings that neither data nor clients depend on: runs that differ only in these share all else.
 SETUP_INDEPENDENT = (
     *("method", "options", "beta", "importance_every", "eval_every", "behaviour", "metric"),
-    *("contribution", "contribution_on", "contributions"),
+    *("contribution", "contribution_on", "contributions", "standalone_checkpoints"),
 )
-LATER = ("metric",)  # settings that earlier versions did not have: at its default, such a one is left out
+# Settings that earlier versions did not have: at its default, such a one is left out.
+LATER = ("metric", "standalone_checkpoints")
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ def prepare(
 def _look_up(config: Config, *, new: bool) -> None:
     """What does not exist is an error before any work is done."""
     methods.make(config)
+    checkpoint_steps(config.alone(), config.local_steps, config.standalone_checkpoints)
     for door, name in ((METRICS, config.metric), (CONTRIBUTIONS, config.contribution), (BEHAVIOURS, config.behaviour)):
         if name is not None:
             door.resolve(name)

@@ -6,13 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsac.core.metrics import accuracy
+from fedsac.compute.uncertainty import standard_errors
 from fedsac.methods.base import Task
 from fedsac.methods.shared.targets import targets
 
 FINE_NEURONS = 80  # prefixes with up to so many neurons less than the model are all measured: scores fall fast there
 COARSE_STEP_NEURONS = 4  # of the shorter prefixes, every fourth is measured
-JACKKNIFE_GROUPS = 20  # of rows: the error is then 15 to 20 % off by chance
 
 
 @dataclass(frozen=True)
@@ -53,22 +52,9 @@ def calibrated_neurons(
 
 
 def standard_error(task: Task, model: Tensor, rows: Tensor, score: float) -> float:
-    """Standard error of a model's score on these rows of V.
-
-    Accuracy is a share p of n samples, with the error sqrt(p (1 - p) / n). Other metrics have no formula in common:
-    theirs is the jackknife's over g groups of rows, sqrt((g - 1) / g sum_j (s_j - mean s)^2), where s_j is the score
-    without group j. Neither sees an error where everything is right.
-    """
-    n = len(rows)
-    if task.metric is accuracy:
-        return float(np.sqrt(score * (1 - score) / n))
-    groups = min(JACKKNIFE_GROUPS, n)
-    if groups < 2:
-        return 0.0
-    group = torch.from_numpy(task.stream("jackknife").permutation(n) % groups).to(rows.device)
-    parts = [task.part(rows[group != j]) for j in range(groups)]
-    without = [float(task.evaluate(model.unsqueeze(0), None, part)) for part in parts]
-    return float(np.sqrt((groups - 1) * np.var(without)))
+    """Standard error of a model's score on these rows of V (see `compute.uncertainty`)."""
+    scores, rng = torch.tensor([score], dtype=torch.float64), task.stream("jackknife")
+    return float(standard_errors(task.layout, model.unsqueeze(0), task.part(rows), scores, metric=task.metric, rng=rng))
 
 
 def _smoothed(lengths: np.ndarray, scores: np.ndarray, width: int) -> np.ndarray:

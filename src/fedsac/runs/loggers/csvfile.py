@@ -18,8 +18,8 @@ from fedsac.runs.loggers.numbers import clients_of, fairness, of_clients, scores
 from fedsac.runs.watcher import RunInfo, Watcher
 
 ROUND_COLUMNS = (
-    *("round", "gamma", "gamma_limit", "bcf", "alpha_bcf", "metric", "max_reward", "mean_reward", "min_reward"),
-    *("mcg", "cgs", "global_model", "bytes_down", "bytes_up"),
+    *("round", "gamma", "gamma_limit", "gamma_attainable", "bcf", "alpha_bcf", "metric"),
+    *("max_reward", "mean_reward", "min_reward", "mcg", "cgs", "global_model", "bytes_down", "bytes_up"),
 )
 CLIENT_COLUMNS = ("round", "client", "answered", "reputation", "neurons", "metric", "reward", "reward_validation")
 

@@ -10,7 +10,8 @@ Numbers = dict[str, float | None]
 
 
 def fairness(record: dict[str, Any]) -> Numbers:
-    return {name: record[name] for name in ("gamma", "gamma_limit", "bcf", "alpha_bcf")}
+    # Rounds of earlier versions have no attainable gamma.
+    return {name: record.get(name) for name in ("gamma", "gamma_limit", "gamma_attainable", "bcf", "alpha_bcf")}
 
 
 def scores(record: dict[str, Any]) -> Numbers:
