@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fedsac import Config
+from fedsac.methods import make
 from fedsac.methods.base import Assignment, Task, Updates
 from tests.golden import small
 
@@ -49,3 +50,31 @@ def test_the_model_that_a_client_is_given():
     neurons = torch.ones(3, 1, dtype=torch.bool)
     assert [Assignment(common, neurons).model(i).tolist() for i in range(3)] == [[0, 1, 2, 3]] * 3
     assert [Assignment(own, neurons).model(i)[0].item() for i in range(3)] == [0, 4, 8]
+
+
+FEDSAC = {
+    **{"beta": 5.0, "importance_every": 1, "damping": 0.0, "server_steps": 0, "server_share": 0.5},
+    **{"calibrated": False, "room": 2.0, "smooth": 4, "ties": True, "first_order": False, "importance_samples": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fedsac", FEDSAC),
+        ("fedsac-plus", FEDSAC | {"damping": 0.25, "server_steps": 20, "calibrated": True}),
+        ("cgsv", {"length": 0.5, "reward_by": "contribution", "beta": 1.0}),
+        ("qffl", {"q": 1.0}),
+    ],
+)
+def test_a_methods_options_without_set(name, options):
+    """As the papers and docs/fedsac-plus.md have them; of the type that `--set` converts to."""
+    for made in (make(Config(method=name)), type(make(Config(method=name)))()):
+        assert [(key, type(value), value) for key, value in vars(made).items()] == [
+            (key, type(value), value) for key, value in options.items()
+        ]
+
+
+def test_cgsvs_length_on_cifar10():
+    assert make(Config(method="cgsv", data="cifar10")).length == 0.15
+    assert make(Config(method="cgsv", data="cifar10", options={"length": "0.5"})).length == 0.5
