@@ -1,5 +1,7 @@
 """Methods in detail: what they are given by default, who has which options, and numbers worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -78,3 +80,45 @@ def test_a_methods_options_without_set(name, options):
 def test_cgsvs_length_on_cifar10():
     assert make(Config(method="cgsv", data="cifar10")).length == 0.15
     assert make(Config(method="cgsv", data="cifar10", options={"length": "0.5"})).length == 0.5
+
+
+def joined_and_left(given: Task) -> Task:
+    """Ben has left, dora has joined, and the others have changed places."""
+    return replace(
+        given, clients=("cem", "dora", "ann"), samples=(60, 20, 10), contributions=(0.5, 0.2, 0.3), size_shares=(1, 1, 1)
+    )
+
+
+def test_a_common_model_stays_when_clients_join_and_leave():
+    given, method = small.task(), make(Config(method="fedsac"))
+    state = small.rounds(method, given)[-1]
+    changed = joined_and_left(given)
+    carried = method.carry_over(changed, state, given.clients)
+    assert carried["model"].tolist() == state["model"].tolist() != given.initial.tolist()
+    # Everything else is as if a federation of the new clients began with this model.
+    fresh = method.start(replace(changed, initial=state["model"]))
+    assert carried["importance"].tolist() == fresh["importance"].tolist()
+    assert carried["neurons"].tolist() == fresh["neurons"].tolist()
+    assert carried["neurons"][0].all() and not carried["neurons"][1:].all()  # the best is the first one now
+    assert method.removed(carried) == ()
+
+
+@pytest.mark.parametrize("name", ["standalone", "cgsv"])
+def test_clients_keep_models_of_their_own_when_others_join_and_leave(name):
+    given, method = small.task(), make(Config(method=name))
+    state = small.rounds(method, given)[-1]
+    ann, ben, cem = state["models"].tolist()
+    assert small.INITIAL not in (ann, ben, cem)
+    carried = method.carry_over(joined_and_left(given), state, given.clients)
+    assert carried["models"].tolist() == [cem, small.INITIAL, ann]
+    if name == "cgsv":
+        assert carried["r"].tolist() == pytest.approx([0.5, 0.2, 0.3])
+
+
+def test_who_was_removed_stays_removed_under_another_number():
+    given, method = small.task(), make(Config(method="rffl"))
+    state = small.rounds(method, given)[-1] | {"removed": [0, 1]}
+    assert method.removed(state) == (0, 1)
+    carried = method.carry_over(joined_and_left(given), state, given.clients)
+    assert method.removed(carried) == (2,)
+    assert carried["models"][2].tolist() == state["models"][0].tolist()

@@ -53,7 +53,8 @@ ROOMS = {
         ("methods/*.py", "methods/shared/*.py"),
         (
             *("src/fedsac/methods", "tests/golden"),
-            *_tests("test_methods", "test_method_edges", "test_calibration", "test_keep", "test_method_details"),
+            *_tests("test_methods", "test_method_edges", "test_calibration", "test_keep", "test_importance"),
+            *_tests("test_method_details"),
         ),
     ),
     "guard": Room(("federation/guard.py",), _tests("test_guard", "test_guard_details")),
