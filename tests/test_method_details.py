@@ -85,7 +85,11 @@ def test_cgsvs_length_on_cifar10():
 def joined_and_left(given: Task) -> Task:
     """Ben has left, dora has joined, and the others have changed places."""
     return replace(
-        given, clients=("cem", "dora", "ann"), samples=(60, 20, 10), contributions=(0.5, 0.2, 0.3), size_shares=(1, 1, 1)
+        given,
+        clients=("cem", "dora", "ann"),
+        samples=(60, 20, 10),
+        contributions=(0.5, 0.2, 0.3),
+        size_shares=(1, 1, 1),
     )
 
 
