@@ -6,7 +6,7 @@ SLOPES = np.concatenate([[0], np.geomspace(0.05, 20, 40)])  # the slopes b of th
 OFFSETS = np.linspace(0, 1, 81)  # for each, the offsets a, from the lowest (0) to the highest (1) of any use
 
 
-def targets(c: np.ndarray, best: float, error: float, room: float, *, ties: bool = True) -> np.ndarray:
+def targets(c: np.ndarray, best: float, error: float, room: float, *, ties: bool) -> np.ndarray:
     """Target scores [N] for contributions `c` when the whole model reaches `best`; inf: give everything.
 
     A target lies between c_i and (c_i + best) / 2, `room` standard errors (`error`) away from both, or in the middle
@@ -17,7 +17,7 @@ def targets(c: np.ndarray, best: float, error: float, room: float, *, ties: bool
     it, only the best ones do. A client with the best reward is exempt from BCF's upper bound, so clients with nearly
     equal contributions are not separated by the gap that this bound forces between the best reward and the others.
 
-    >>> targets(np.array([.2, .3, .4]), best=.5, error=.0, room=1.).round(2).tolist()
+    >>> targets(np.array([.2, .3, .4]), best=.5, error=.0, room=1., ties=True).round(2).tolist()
     [0.2, 0.35, inf]
     """
     low, high = c, (c + best) / 2
