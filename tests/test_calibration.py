@@ -116,8 +116,8 @@ def test_the_standard_error_of_one_sample_and_of_a_score_below_zero():
 
 
 def detectors(contributions):
-    """A network of 100 neurons, and a V of 125 samples that are all of class 1: neuron j sees sample j and nothing else,
-    and nothing sees the last 25. So k neurons are right on k of 125 samples."""
+    """A network of 100 neurons, and a V of 125 samples, all of class 1: neuron j sees sample j and nothing else, and
+    nothing sees the last 25. So k neurons are right on k of 125 samples."""
     layout = Layout((100, 100, 2))
     model = torch.zeros(layout.parameters, dtype=torch.float64)
     (first, _), (second, bias) = layout.views(model)
