@@ -1,14 +1,19 @@
 """Methods in detail: what they are given by default, who has which options, and numbers worked out by hand."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import tanh
 
 import pytest
 import torch
 
 from fedsac import Config
+from fedsac.compute.samples import Samples
 from fedsac.methods import make
 from fedsac.methods.base import Assignment, Task, Updates
+from fedsac.methods.cgsv import CGSV
+from fedsac.methods.fedavg import FedAvg
 from tests.golden import small
+from tests.golden.small import add, length, times, weighted
 
 
 def test_a_task_made_by_hand_trains_as_a_config_says():
@@ -52,6 +57,7 @@ def test_the_model_that_a_client_is_given():
     neurons = torch.ones(3, 1, dtype=torch.bool)
     assert [Assignment(common, neurons).model(i).tolist() for i in range(3)] == [[0, 1, 2, 3]] * 3
     assert [Assignment(own, neurons).model(i)[0].item() for i in range(3)] == [0, 4, 8]
+    assert [Assignment(own[:2], neurons[:2]).model(i)[0].item() for i in range(2)] == [0, 4]
 
 
 FEDSAC = {
@@ -126,3 +132,64 @@ def test_who_was_removed_stays_removed_under_another_number():
     carried = method.carry_over(joined_and_left(given), state, given.clients)
     assert method.removed(carried) == (2,)
     assert carried["models"][2].tolist() == state["models"][0].tolist()
+
+
+@dataclass(frozen=True)
+class WithoutDefault(FedAvg):
+    """A method whose option has to be named."""
+
+    width: int
+
+
+def test_an_option_without_a_default_is_taken_as_it_is():
+    assert make(Config(method=f"{__name__}:WithoutDefault", options={"width": 7})).width == 7
+
+
+def test_streams_of_other_names_draw_other_numbers():
+    given = small.task()
+    names = [("a",), ("b",), ("a", 0), ("a", 1)]
+    draws = [given.stream(*name).random() for name in names]
+    assert len(set(draws)) == 4
+    assert [given.stream(*name).random() for name in names] == draws
+    assert replace(given, seed=1).stream("a").random() not in draws
+
+
+def gradient(params: torch.Tensor, samples: Samples) -> torch.Tensor:
+    """Of the mean cross-entropy, by torch's own autograd."""
+    params = params.clone().requires_grad_()
+    (w, b), (v, c) = small.task().layout.views(params)
+    hidden = torch.relu((samples.x * samples.scale + samples.shift) @ w + b)
+    torch.nn.functional.cross_entropy(hidden @ v + c, samples.y).backward()
+    return params.grad
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+def test_the_servers_steps_are_sgd_on_its_samples(dtype, error):
+    """On 20 samples, fewer than a batch, a step takes them all."""
+    given = small.task()
+    v = given.part(torch.arange(20))
+    own = Samples(v.x.to(dtype), v.y, v.scale.to(dtype), v.shift.to(dtype))
+    expected = start = given.initial.to(dtype)
+    for _ in range(3):
+        expected = expected - given.lr * gradient(expected, own)
+    found = given.steps(start, own, 3, 0)
+    assert found.dtype == dtype
+    assert found.tolist() == pytest.approx(expected.tolist(), rel=0, abs=error)
+
+
+def test_the_server_draws_other_batches_in_another_round():
+    given = small.task()  # 150 samples, 32 a batch
+    once, again, next_round = (given.steps(given.initial, given.validation, 1, r).tolist() for r in (3, 3, 4))
+    assert once == again != next_round
+
+
+def test_cgsv_weighs_those_who_answered_by_their_part_of_the_reputation():
+    """Ben and cem alone, with reputations .4/1.2 and .5/1.2: of the two, 4/9 and 5/9."""
+    given, method = small.task(), CGSV()
+    first = small.rounds(method, given)[1]
+    steps = {1: small.STEPS[1][1], 2: small.STEPS[1][2]}
+    state = small.answer(method, given, first, 1, steps)
+    total = weighted([4 / 9, 5 / 9], [times(0.5 / length(d), d) for d in steps.values()])
+    for i, c in enumerate((0.3, 0.4, 0.5)):
+        part = small.keep(total, tanh(c / 1.2) / tanh(0.5 / 1.2))
+        assert state["models"][i].tolist() == pytest.approx(add(first["models"][i].tolist(), part))
