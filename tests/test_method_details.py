@@ -1,17 +1,20 @@
 """Methods in detail: what they are given by default, who has which options, and numbers worked out by hand."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import tanh
 
 import pytest
 import torch
 
-from fedsac import Config
+from fedsac import Config, FedsacError
 from fedsac.compute.samples import Samples
 from fedsac.methods import make
 from fedsac.methods.base import Assignment, Task, Updates
 from fedsac.methods.cgsv import CGSV
 from fedsac.methods.fedavg import FedAvg
+from fedsac.methods.fedsac import FedSAC
+from fedsac.methods.qffl import QFFL
 from tests.golden import small
 from tests.golden.small import add, length, times, weighted
 
@@ -193,3 +196,65 @@ def test_cgsv_weighs_those_who_answered_by_their_part_of_the_reputation():
     for i, c in enumerate((0.3, 0.4, 0.5)):
         part = small.keep(total, tanh(c / 1.2) / tanh(0.5 / 1.2))
         assert state["models"][i].tolist() == pytest.approx(add(first["models"][i].tolist(), part))
+
+
+def test_who_has_one_model_for_all_rewards_copies_trained_one_epoch_more():
+    given = small.task()
+    asked = {kind: kind().assign(given, kind().start(given)) for kind in (FedAvg, QFFL, FedSAC, CGSV)}
+    assert [asked[kind].extra_epoch for kind in asked] == [True, True, False, False]
+    assert [asked[kind].local_losses for kind in asked] == [False, True, False, False]
+
+
+LEAST = {
+    **{"beta": 0.0, "importance_every": 1, "damping": 0.0, "server_steps": 0},
+    **{"room": 0.0, "smooth": 0, "importance_samples": 0},
+}
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_the_least_that_an_option_may_be(name):
+    assert vars(FedSAC(**{name: LEAST[name]}))[name] == LEAST[name]
+    with pytest.raises(FedsacError, match=f"option {name} must be at least {LEAST[name]:g}"):
+        FedSAC(**{name: LEAST[name] - (1 if isinstance(LEAST[name], int) else 1e-6)})
+
+
+@pytest.mark.parametrize("share", [-0.5, 0.0, 1.0, 1.5])
+def test_both_parts_of_v_have_samples(share):
+    with pytest.raises(FedsacError, match="server_share must lie between 0 and 1"):
+        FedSAC(server_share=share)
+    assert FedSAC(server_share=0.001) and FedSAC(server_share=0.999)
+
+
+def test_importance_is_measured_every_third_round_and_after_the_last():
+    given, method = small.task(rounds=7), FedSAC(importance_every=3)
+    states = small.rounds(method, given, [small.STEPS[r % 2] for r in range(7)])
+    importance = [method.importance(state).tolist() for state in states]
+    assert [after != before for before, after in pairwise(importance)] == [False, False, True, False, False, True, True]
+    models = [state["model"].tolist() for state in states]
+    assert all(after != before for before, after in pairwise(models))
+    for r in (0, 3, 6, 7):
+        assert importance[r] == given.importance(states[r]["model"]).tolist()
+
+
+def test_samples_for_importance_are_drawn_anew_every_round():
+    given, method = small.task(rounds=4), FedSAC(importance_samples=20)
+    still = [[[0.0] * 12] * 3] * 4
+    states = small.rounds(method, given, still)
+    assert all(torch.allclose(state["model"], given.initial, rtol=0, atol=1e-14) for state in states)
+    assert len({tuple(state["importance"].round(decimals=9).tolist()) for state in states}) == 5
+
+
+def test_the_server_trains_on_other_batches_every_round():
+    given, method = small.task(), FedSAC(server_steps=1)
+    state = method.start(given)
+    first, second = (small.answer(method, given, state, r, dict(enumerate(small.STEPS[0]))) for r in (0, 1))
+    without = small.answer(FedSAC(), given, state, 0, dict(enumerate(small.STEPS[0])))
+    assert len({tuple(each["model"].tolist()) for each in (first, second, without)}) == 3
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_that_diverged_is_not_allocated(value):
+    given, method = small.task(), FedSAC()
+    state = method.start(given) | {"importance": torch.tensor([0.1, value], dtype=torch.float64)}
+    with pytest.raises(FedsacError, match="importance is not a number"):
+        method.assign(given, state)
