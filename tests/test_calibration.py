@@ -15,6 +15,7 @@ from fedsac.compute.samples import Samples
 from fedsac.core import metrics
 from fedsac.core.aggregation import aggregate, aggregate_damped
 from fedsac.core.units import Layout
+from fedsac.methods.ablations import NoAllocation
 from fedsac.methods.shared.calibration import ValidationParts, _smoothed, calibrated_neurons, standard_error
 from fedsac.methods.shared.targets import targets
 from tests.golden import small
@@ -154,6 +155,23 @@ def test_prefixes_are_measured_on_the_calibration_rows_alone():
     goals = targets(np.array(given.contributions), 1.0, 0.0, 1.0, ties=True)
     expected = [100 if goal == np.inf else round(100 * goal) for goal in goals]
     assert held.sum(1).tolist() == pytest.approx(expected, abs=1)
+
+
+def test_what_the_server_trains_on_is_not_what_submodels_are_calibrated_on():
+    """NoAllocation: all neurons count the same, so that the order does not depend on V."""
+    given = detectors((0.1, 0.4, 0.35))
+    for steps, share in ((0, 0.0), (1, 0.5)):
+        state = NoAllocation(calibrated=True, server_steps=steps).start(given)
+        rows = ValidationParts.draw(given, share).calibration_rows
+        asked = {"room": 2.0, "smooth": 4, "ties": True}
+        expected = calibrated_neurons(given, given.initial, state["importance"], rows, **asked)
+        assert len(rows) == (63 if steps else 125) and state["neurons"].tolist() == expected.tolist()
+
+
+def test_clients_almost_as_good_as_the_best_share_its_model():
+    given = detectors((0.1, 0.4, 0.399))
+    whole = [NoAllocation(calibrated=True, ties=ties).start(given)["neurons"].all(1).tolist() for ties in (True, False)]
+    assert whole == [[False, True, True], [False, True, False]]
 
 
 @pytest.mark.parametrize(("share", "server"), [(0.0, 0), (0.5, 75), (0.25, 37), (0.99, 148)])

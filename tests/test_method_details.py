@@ -242,6 +242,28 @@ def test_samples_for_importance_are_drawn_anew_every_round():
     states = small.rounds(method, given, still)
     assert all(torch.allclose(state["model"], given.initial, rtol=0, atol=1e-14) for state in states)
     assert len({tuple(state["importance"].round(decimals=9).tolist()) for state in states}) == 5
+    one = FedSAC(importance_samples=1).start(given)["importance"]
+    assert not torch.allclose(one, given.importance(given.initial), rtol=0, atol=1e-6)
+
+
+def test_importance_by_first_order_where_it_is_asked_for():
+    given = small.task()
+    found = [FedSAC(first_order=on).start(given)["importance"].tolist() for on in (False, True)]
+    assert found == [given.importance(given.initial, exact=exact).tolist() for exact in (True, False)]
+
+
+def test_damping_counts_at_least_that_share_of_those_who_answered():
+    """With 1, updates are divided by 3 everywhere, whoever holds a parameter; with .5, by 1.5 or the holders."""
+    given = small.task()
+    for damping, least in ((1.0, 3.0), (0.5, 1.5)):
+        method = FedSAC(damping=damping)
+        state = method.start(given)
+        held = given.layout.held(state["neurons"]).tolist()
+        assert len({sum(own) for own in zip(*held, strict=True)}) > 1  # not everybody holds everything
+        found = small.answer(method, given, state, 0, dict(enumerate(small.STEPS[0])))["model"].tolist()
+        for p, value in enumerate(found):
+            moves = [step[p] for step, own in zip(small.STEPS[0], held, strict=True) if own[p]]
+            assert value == pytest.approx(small.INITIAL[p] + sum(moves) / max(len(moves), least))
 
 
 def test_the_server_trains_on_other_batches_every_round():
