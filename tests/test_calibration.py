@@ -116,6 +116,17 @@ def test_the_standard_error_of_one_sample_and_of_a_score_below_zero():
     assert standard_error(given, given.initial, rows[:1], score) == 0
 
 
+def test_the_standard_error_of_two_samples():
+    """By the jackknife, half of the difference between the two: so much for a mean of two values."""
+    given = replace(small.task(), metric=lambda labels, p: float(p[:, 0].mean()))
+    first, second = (
+        float(given.evaluate(given.initial.unsqueeze(0), None, given.part(torch.tensor([i])))) for i in (0, 9)
+    )
+    assert first != second
+    error = standard_error(given, given.initial, torch.tensor([0, 9]), (first + second) / 2)
+    assert error == pytest.approx(abs(first - second) / 2)
+
+
 def detectors(contributions):
     """A network of 100 neurons, and a V of 125 samples, all of class 1: neuron j sees sample j and nothing else, and
     nothing sees the last 25. So k neurons are right on k of 125 samples."""
@@ -155,6 +166,18 @@ def test_prefixes_are_measured_on_the_calibration_rows_alone():
     goals = targets(np.array(given.contributions), 1.0, 0.0, 1.0, ties=True)
     expected = [100 if goal == np.inf else round(100 * goal) for goal in goals]
     assert held.sum(1).tolist() == pytest.approx(expected, abs=1)
+
+
+def test_submodels_calibrated_by_another_metric():
+    """Where all samples are of one class, balanced accuracy is accuracy; its error is the jackknife's."""
+    given, rows = replace(detectors((0.2, 0.4, 0.35)), metric=metrics.balanced_accuracy), torch.arange(125)
+    held = calibrated_neurons(given, given.initial, torch.arange(100.0), rows, room=1.0, smooth=0, ties=False)
+    error = standard_error(given, given.initial, rows, 0.8)
+    assert error == pytest.approx(np.sqrt(0.8 * 0.2 / 125), rel=0.5)
+    goals = targets(np.array(given.contributions), 0.8, error, 1.0, ties=False)
+    assert [n / 125 for n in held.sum(1).tolist()] == pytest.approx(
+        np.where(goals == np.inf, 0.8, goals), abs=0.5 / 125
+    )
 
 
 def test_what_the_server_trains_on_is_not_what_submodels_are_calibrated_on():
