@@ -15,6 +15,7 @@ from fedsac.methods.cgsv import CGSV
 from fedsac.methods.fedavg import FedAvg
 from fedsac.methods.fedsac import FedSAC
 from fedsac.methods.qffl import QFFL
+from fedsac.methods.shared.gradients import contribution_shares, rescaled
 from tests.golden import small
 from tests.golden.small import add, length, times, weighted
 
@@ -280,3 +281,15 @@ def test_a_model_that_diverged_is_not_allocated(value):
     state = method.start(given) | {"importance": torch.tensor([0.1, value], dtype=torch.float64)}
     with pytest.raises(FedsacError, match="importance is not a number"):
         method.assign(given, state)
+
+
+def test_updates_of_one_length_and_none_where_nothing_was_learned():
+    updates = torch.tensor([[0.0, 0.0], [0.003, -0.004], [30.0, 40.0]], dtype=torch.float64)
+    expected = [[0, 0], [0.3, -0.4], [0.3, 0.4]]
+    for found, row in zip(rescaled(updates, 0.5).tolist(), expected, strict=True):
+        assert found == pytest.approx(row)
+
+
+@pytest.mark.parametrize("contributions", [(0.0, 0.0, 0.0, 0.0), (-0.1, 0.0, -0.2, -0.3)])
+def test_where_nobody_contributes_all_shares_are_equal(contributions):
+    assert contribution_shares(small.task(contributions=contributions)).tolist() == [0.25] * 4
