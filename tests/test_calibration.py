@@ -63,6 +63,12 @@ def test_a_model_no_better_than_its_clients_is_given_to_all_of_those():
     assert np.isinf(targets(np.array([0.1, 0.5, 0.6]), 0.4, 0.01, 1.0, ties=True)[1:]).all()
 
 
+def test_a_target_in_the_middle_where_there_is_little_room():
+    """Between .4 and (.4 + .5) / 2 = .45, or between .2 and .35, with a margin of 1 asked for."""
+    assert targets(np.array([0.4, 0.45]), 0.5, 1.0, 1.0, ties=False).tolist() == pytest.approx([0.425, np.inf])
+    assert targets(np.array([0.2, 0.45]), 0.5, 1.0, 1.0, ties=False).tolist() == pytest.approx([0.275, np.inf])
+
+
 def test_damping_by_hand():
     models = torch.tensor([[4.0, 4.0, 1.0], [8.0, 0.0, 1.0]])
     held = torch.tensor([[True, True, False], [True, False, False]])
