@@ -59,8 +59,10 @@ def test_equal_contributors_get_equal_targets():
     assert goal[1] == goal[2] and goal[3] == goal[4] == np.inf
 
 
-def test_a_model_no_better_than_its_clients_is_given_to_all_of_those():
-    assert np.isinf(targets(np.array([0.1, 0.5, 0.6]), 0.4, 0.01, 1.0, ties=True)[1:]).all()
+@pytest.mark.parametrize("ties", [True, False])
+@pytest.mark.parametrize("c", [(0.1, 0.5, 0.6), (0.1, 0.4, 0.6)])
+def test_a_model_no_better_than_its_clients_is_given_to_all_of_those(c, ties):
+    assert np.isinf(targets(np.array(c), 0.4, 0.01, 1.0, ties=ties)).tolist() == [False, True, True]
 
 
 def test_a_target_in_the_middle_where_there_is_little_room():
