@@ -1,5 +1,6 @@
 """What a run is made of, in numbers worked out by hand: sizes of clients, and when rounds are committed."""
 
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,3 +139,18 @@ def test_threads_are_set_while_a_run_goes_on():
     before, seen = torch.get_num_threads(), []
     fedsac.run(TINY.replace(rounds=1, threads=before + 1), watcher=Threads())
     assert seen == [before + 1] and torch.get_num_threads() == before
+
+
+def test_the_time_of_earlier_processes_counts(tmp_path):
+    class Interrupted(Watcher):
+        def round(self, run, record):
+            if record["round"] == 2:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedsac.run(TINY.replace(rounds=3), tmp_path / "run", watcher=Interrupted())
+    timing = tmp_path / "run" / "timing.json"
+    written = json.loads(timing.read_text())
+    assert written["seconds"] > 0
+    timing.write_text(json.dumps(written | {"seconds": 1000.0}))
+    assert 1000 < fedsac.resume(tmp_path / "run").seconds < 1900
