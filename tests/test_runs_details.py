@@ -97,6 +97,17 @@ def test_a_comparison_where_no_folder_can_be(tmp_path):
         compare(TINY.replace(rounds=1), ["fedavg"], 1, tmp_path / "file" / "out")
 
 
+def test_a_comparison_in_a_folder_that_is_there_and_empty(tmp_path):
+    (row, *_) = compare(TINY.replace(rounds=1), ["fedavg"], 1, tmp_path)
+    assert row.method == "fedavg" and (tmp_path / "results.json").exists()
+
+
+def test_float32_is_the_precision_that_every_device_has():
+    assert prepare([TINY.replace(precision="float32")])[0].config == prepare([TINY])[0].config
+    with pytest.raises(FedsacError, match="precision tf32 is a GPU's"):
+        prepare([TINY.replace(precision="tf32", device="cpu")])
+
+
 def test_only_a_runs_folder_can_be_taken_up(tmp_path):
     with pytest.raises(FedsacError, match="is not a run's folder"):
         fedsac.resume(tmp_path)
