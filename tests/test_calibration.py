@@ -14,7 +14,9 @@ from fedsac import Config
 from fedsac.compute.samples import Samples
 from fedsac.core import metrics
 from fedsac.core.aggregation import aggregate, aggregate_damped
-from fedsac.methods.shared.calibration import _smoothed, standard_error
+from fedsac.core.units import Layout
+from fedsac.methods.ablations import NoAllocation
+from fedsac.methods.shared.calibration import ValidationParts, _smoothed, calibrated_neurons, standard_error
 from fedsac.methods.shared.targets import targets
 from tests.golden import small
 
@@ -60,8 +62,15 @@ def test_equal_contributors_get_equal_targets():
     assert goal[1] == goal[2] and goal[3] == goal[4] == np.inf
 
 
-def test_a_model_no_better_than_its_clients_is_given_to_all_of_those():
-    assert np.isinf(targets(np.array([0.1, 0.5, 0.6]), 0.4, 0.01, 1.0)[1:]).all()
+@pytest.mark.parametrize("c", [(0.1, 0.5, 0.6), (0.1, 0.4, 0.6)])
+def test_a_model_no_better_than_its_clients_is_given_to_all_of_those(c):
+    assert np.isinf(targets(np.array(c), 0.4, 0.01, 1.0)).tolist() == [False, True, True]
+
+
+def test_a_target_in_the_middle_where_there_is_little_room():
+    """Between .4 and (.4 + .5) / 2 = .45, or between .2 and .35, with a margin of 1 asked for."""
+    assert targets(np.array([0.4, 0.45]), 0.5, 1.0, 1.0).tolist() == pytest.approx([0.425, np.inf])
+    assert targets(np.array([0.2, 0.45]), 0.5, 1.0, 1.0).tolist() == pytest.approx([0.275, np.inf])
 
 
 def test_damping_by_hand():
@@ -115,6 +124,96 @@ def test_the_standard_error_of_one_sample_and_of_a_score_below_zero():
     rows = torch.arange(len(small.LABELS))
     assert score < 0 < standard_error(given, given.initial, rows, score) < 0.1
     assert standard_error(given, given.initial, rows[:1], score) == 0
+
+
+def test_the_standard_error_of_two_samples():
+    """By the jackknife, half of the difference between the two: so much for a mean of two values."""
+    given = replace(small.task(), metric=lambda labels, p: float(p[:, 0].mean()))
+    first, second = (
+        float(given.evaluate(given.initial.unsqueeze(0), None, given.part(torch.tensor([i])))) for i in (0, 9)
+    )
+    assert first != second
+    error = standard_error(given, given.initial, torch.tensor([0, 9]), (first + second) / 2)
+    assert error == pytest.approx(abs(first - second) / 2)
+
+
+def detectors(contributions):
+    """A network of 100 neurons, and a V of 125 samples, all of class 1: neuron j sees sample j and nothing else, and
+    nothing sees the last 25. So k neurons are right on k of 125 samples."""
+    layout = Layout((100, 100, 2))
+    model = torch.zeros(layout.parameters, dtype=torch.float64)
+    (first, _), (second, bias) = layout.views(model)
+    first.fill_diagonal_(1)
+    second[:, 1], bias[0] = 1, 0.5
+    one, zero = torch.ones(1, 100, dtype=torch.float64), torch.zeros(1, 100, dtype=torch.float64)
+    seen = Samples(torch.eye(125, 100, dtype=torch.float64), torch.ones(125, dtype=torch.long), one, zero)
+    return replace(small.task(contributions=contributions), layout=layout, initial=model, validation=seen)
+
+
+@pytest.mark.parametrize("room", [0.0, 1.0])
+def test_each_client_gets_the_prefix_nearest_to_its_target(room):
+    """Of prefixes up to 80 neurons shorter than the whole, all are measured; of the shorter ones, every fourth."""
+    measured = [1, 5, 9, 13, 17, *range(20, 101)]
+    importance = torch.from_numpy(np.random.default_rng(0).permutation(100) * 1.0)
+    order, error, lengths = importance.argsort().tolist(), np.sqrt(0.8 * 0.2 / 125), set()
+    for least in np.linspace(0.005, 0.3, 60):
+        given = detectors((float(least), 0.4, 0.35))
+        held = calibrated_neurons(given, given.initial, importance, torch.arange(125), room=room, smooth=0).tolist()
+        goals = targets(np.array(given.contributions), 0.8, error, room)
+        for own, goal in zip(held, goals, strict=True):
+            k = 100 if goal == np.inf else min(measured, key=lambda k, goal=goal: abs(k / 125 - goal))
+            assert own == [n in order[:k] for n in range(100)]
+            lengths.add(k)
+    assert {13, 17, 20, 100} <= lengths  # both kinds were chosen
+
+
+def test_prefixes_are_measured_on_the_calibration_rows_alone():
+    """On the 100 samples that are seen, k neurons score k / 100, and the whole model makes no error."""
+    given, rows = detectors((0.1, 0.4, 0.35)), torch.arange(100)
+    held = calibrated_neurons(given, given.initial, torch.arange(100.0), rows, room=1.0, smooth=0)
+    goals = targets(np.array(given.contributions), 1.0, 0.0, 1.0)
+    expected = [100 if goal == np.inf else round(100 * goal) for goal in goals]
+    assert held.sum(1).tolist() == pytest.approx(expected, abs=1)
+
+
+def test_submodels_calibrated_by_another_metric():
+    """Where all samples are of one class, balanced accuracy is accuracy; its error is the jackknife's."""
+    given, rows = replace(detectors((0.2, 0.4, 0.35)), metric=metrics.balanced_accuracy), torch.arange(125)
+    held = calibrated_neurons(given, given.initial, torch.arange(100.0), rows, room=1.0, smooth=0)
+    error = standard_error(given, given.initial, rows, 0.8)
+    assert error == pytest.approx(np.sqrt(0.8 * 0.2 / 125), rel=0.5)
+    goals = targets(np.array(given.contributions), 0.8, error, 1.0)
+    assert [n / 125 for n in held.sum(1).tolist()] == pytest.approx(
+        np.where(goals == np.inf, 0.8, goals), abs=0.5 / 125
+    )
+
+
+def test_what_the_server_trains_on_is_not_what_submodels_are_calibrated_on():
+    """NoAllocation: all neurons count the same, so that the order does not depend on V."""
+    given = detectors((0.1, 0.4, 0.35))
+    for steps, share in ((0, 0.0), (1, 0.5)):
+        state = NoAllocation(calibrated=True, server_steps=steps).start(given)
+        rows = ValidationParts.draw(given, share).calibration_rows
+        asked = {"room": 2.0, "smooth": 4, "generous": 0.0}
+        expected = calibrated_neurons(given, given.initial, state["importance"], rows, **asked)
+        assert len(rows) == (63 if steps else 125) and state["neurons"].tolist() == expected.tolist()
+
+
+def test_nobody_but_the_best_contributor_holds_everything():
+    given = detectors((0.1, 0.4, 0.399))
+    assert NoAllocation(calibrated=True).start(given)["neurons"].all(1).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(("share", "server"), [(0.0, 0), (0.5, 75), (0.25, 37), (0.99, 148)])
+def test_v_is_dealt_out_between_the_server_and_calibration(share, server):
+    given = small.task()
+    parts = ValidationParts.draw(given, share)
+    own, rest = parts.server_rows.tolist(), parts.calibration_rows.tolist()
+    assert len(own) == server and sorted(own + rest) == list(range(150))
+    assert own == sorted(own) and rest == sorted(rest)
+    if server > 1:  # at random, the same in every round
+        assert own != list(range(server)) and own == ValidationParts.draw(given, share).server_rows.tolist()
+        assert own != ValidationParts.draw(replace(given, seed=1), share).server_rows.tolist()
 
 
 def test_calibrated_submodels_hold_bcf_on_validation_data_better_than_fedsacs():

@@ -145,12 +145,12 @@ def test_gamma_limit_is_what_trying_everything_finds(c, best):
     assert gamma_limit(c, best) == pytest.approx(by_trying_everything(c, best), abs=1e-6)
 
 
-def by_trying_every_line(c: np.ndarray, best: float) -> float:
+def by_trying_every_line(c: np.ndarray, best: float, steepest: float = 6.0) -> float:
     """gamma*, of any number of contributions: the lines m + b (c - mean c), clipped to the bounds, on a grid of
-    heights m and slopes b that closes in on its highest point."""
+    heights m and slopes b (of up to `steepest`) that closes in on its highest point."""
     top = c == c.max()
     low, high = np.where(top, best, c), np.where(top, best, (c + best) / 2)
-    centre, width, finest = np.array([best / 2, 3.0]), np.array([best, 6.0]), np.linspace(-0.5, 0.5, 101)
+    centre, width, finest = np.array([best, steepest]) / 2, np.array([best, steepest]), np.linspace(-0.5, 0.5, 101)
     for _ in range(24):
         m, b = (axis.ravel() for axis in np.meshgrid(*(centre + width * finest[:, None]).T))
         theta = np.clip(m[:, None] + b[:, None] * (c - c.mean()), low, high)
@@ -167,6 +167,29 @@ def test_gamma_limit_is_that_of_the_best_line(seed):
     c = draw.uniform(0.1, 0.6, 3 + seed % 5)
     best = c.max() + (0.02, 0.1, 0.3)[seed % 3]
     assert gamma_limit(c, best) == pytest.approx(by_trying_every_line(c, best), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("c", "best"),
+    [
+        # Clients far below the best reward, whose upper bounds decide.
+        ([0.11, 0.1, 0.11, 0.12, 0.1, 0.09, 0.09, 0.06], 0.92),
+        ([0.21, 0.21, 0.24, 0.25, 0.07, 0.14, 0.2], 0.75),
+        # Lines as flat as the contributions, and a best reward just above them.
+        ([0.6, 0.76, 0.82, 0.85, 0.75, 0.85, 0.84], 0.87),
+        ([0.78, 0.52, 0.67, 0.61, 0.77], 0.8),
+        # Steep and shallow ones.
+        ([0.09, 0.1, 0.11, 0.11, 0.05, 0.11, 0.08, 0.09], 0.91),
+        ([0.39, 0.35, 0.15, 0.54, 0.38, 0.46, 0.4], 1.0),
+        # A line that fits all bounds, found at an end of a grid.
+        ([0.22, 0.44, 0.21, 0.18, 0.3, 0.3, 0.58, 0.15], 0.59),
+        ([0.62, 0.51, 0.6], 0.63),
+    ],
+)
+def test_gamma_limit_of_many_clients_near_and_far_from_the_best(c, best):
+    c = np.array(c)
+    steepest = 2 * (best - c.min()) / np.ptp(c)
+    assert gamma_limit(c, best) == pytest.approx(by_trying_every_line(c, best, steepest), abs=1e-5)
 
 
 def test_gamma_limit_where_a_line_fits():

@@ -37,6 +37,12 @@ def test_the_longest_step(direction):
     assert "step: the model moved by 60" in refusal(ASKED, answer(Raw.of(MODEL + direction * 1.001 * SIXTY)))
 
 
+def test_a_step_that_overflows_is_refused_without_a_warning():
+    """The square of 1e200 is more than a float64 holds."""
+    assert "step: the model moved by inf" in refusal(ASKED, answer(Raw.of(np.array([3.0, 1e200]))))
+    assert "step: the model moved by inf" in refusal(ASKED, answer(Raw.of(np.array([-1.7e308, 1.7e308]))))
+
+
 def test_the_largest_message():
     assert admit(ASKED, answer(Raw.of(MODEL), size=1 << 30))
     assert "size" in refusal(ASKED, answer(Raw.of(MODEL), size=(1 << 30) + 1))

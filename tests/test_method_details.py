@@ -1,11 +1,23 @@
 """Methods in detail: what they are given by default, who has which options, and numbers worked out by hand."""
 
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import tanh
+
 import pytest
 import torch
 
-from fedsac import Config
+from fedsac import Config, FedsacError
+from fedsac.compute.samples import Samples
+from fedsac.methods import make
 from fedsac.methods.base import Assignment, Task, Updates
+from fedsac.methods.cgsv import CGSV
+from fedsac.methods.fedavg import FedAvg
+from fedsac.methods.fedsac import FedSAC
+from fedsac.methods.qffl import QFFL
+from fedsac.methods.shared.gradients import contribution_shares, rescaled
 from tests.golden import small
+from tests.golden.small import add, length, times, weighted
 
 
 def test_a_task_made_by_hand_trains_as_a_config_says():
@@ -49,3 +61,235 @@ def test_the_model_that_a_client_is_given():
     neurons = torch.ones(3, 1, dtype=torch.bool)
     assert [Assignment(common, neurons).model(i).tolist() for i in range(3)] == [[0, 1, 2, 3]] * 3
     assert [Assignment(own, neurons).model(i)[0].item() for i in range(3)] == [0, 4, 8]
+    assert [Assignment(own[:2], neurons[:2]).model(i)[0].item() for i in range(2)] == [0, 4]
+
+
+FEDSAC = {
+    **{"beta": 5.0, "importance_every": 1, "damping": 0.0, "server_steps": 0, "server_share": 0.5},
+    **{"calibrated": False, "room": 2.0, "smooth": 4, "generous": 0.0, "first_order": False, "importance_samples": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fedsac", FEDSAC),
+        ("fedsac-plus", FEDSAC | {"damping": 0.5, "server_steps": 20, "calibrated": True, "generous": 0.005}),
+        ("cgsv", {"length": 0.5, "reward_by": "contribution", "beta": 1.0, "reading": "code"}),
+        ("qffl", {"q": 1.0}),
+    ],
+)
+def test_a_methods_options_without_set(name, options):
+    """As the papers and docs/fedsac-plus.md have them; of the type that `--set` converts to."""
+    for made in (make(Config(method=name)), type(make(Config(method=name)))()):
+        assert [(key, type(value), value) for key, value in vars(made).items()] == [
+            (key, type(value), value) for key, value in options.items()
+        ]
+
+
+def test_cgsvs_length_on_cifar10():
+    assert make(Config(method="cgsv", data="cifar10")).length == 0.15
+    assert make(Config(method="cgsv", data="cifar10", options={"length": "0.5"})).length == 0.5
+
+
+def joined_and_left(given: Task) -> Task:
+    """Ben has left, dora has joined, and the others have changed places."""
+    return replace(
+        given,
+        clients=("cem", "dora", "ann"),
+        samples=(60, 20, 10),
+        contributions=(0.5, 0.2, 0.3),
+        size_shares=(1, 1, 1),
+    )
+
+
+def test_a_common_model_stays_when_clients_join_and_leave():
+    given, method = small.task(), make(Config(method="fedsac"))
+    state = small.rounds(method, given)[-1]
+    changed = joined_and_left(given)
+    carried = method.carry_over(changed, state, given.clients)
+    assert carried["model"].tolist() == state["model"].tolist() != given.initial.tolist()
+    # Everything else is as if a federation of the new clients began with this model.
+    fresh = method.start(replace(changed, initial=state["model"]))
+    assert carried["importance"].tolist() == fresh["importance"].tolist()
+    assert carried["neurons"].tolist() == fresh["neurons"].tolist()
+    assert carried["neurons"][0].all() and not carried["neurons"][1:].all()  # the best is the first one now
+    assert method.removed(carried) == ()
+
+
+@pytest.mark.parametrize("name", ["standalone", "cgsv"])
+def test_clients_keep_models_of_their_own_when_others_join_and_leave(name):
+    given, method = small.task(), make(Config(method=name))
+    state = small.rounds(method, given)[-1]
+    ann, ben, cem = state["models"].tolist()
+    assert small.INITIAL not in (ann, ben, cem)
+    carried = method.carry_over(joined_and_left(given), state, given.clients)
+    assert carried["models"].tolist() == [cem, small.INITIAL, ann]
+    if name == "cgsv":
+        assert carried["r"].tolist() == pytest.approx([0.5, 0.2, 0.3])
+
+
+def test_who_was_removed_stays_removed_under_another_number():
+    given, method = small.task(), make(Config(method="rffl"))
+    state = small.rounds(method, given)[-1] | {"removed": [0, 1]}
+    assert method.removed(state) == (0, 1)
+    carried = method.carry_over(joined_and_left(given), state, given.clients)
+    assert method.removed(carried) == (2,)
+    assert carried["models"][2].tolist() == state["models"][0].tolist()
+
+
+@dataclass(frozen=True)
+class WithoutDefault(FedAvg):
+    """A method whose option has to be named."""
+
+    width: int
+
+
+def test_an_option_without_a_default_is_taken_as_it_is():
+    assert make(Config(method=f"{__name__}:WithoutDefault", options={"width": 7})).width == 7
+
+
+def test_streams_of_other_names_draw_other_numbers():
+    given = small.task()
+    names = [("a",), ("b",), ("a", 0), ("a", 1)]
+    draws = [given.stream(*name).random() for name in names]
+    assert len(set(draws)) == 4
+    assert [given.stream(*name).random() for name in names] == draws
+    assert replace(given, seed=1).stream("a").random() not in draws
+
+
+def gradient(params: torch.Tensor, samples: Samples) -> torch.Tensor:
+    """Of the mean cross-entropy, by torch's own autograd."""
+    params = params.clone().requires_grad_()
+    (w, b), (v, c) = small.task().layout.views(params)
+    hidden = torch.relu((samples.x * samples.scale + samples.shift) @ w + b)
+    torch.nn.functional.cross_entropy(hidden @ v + c, samples.y).backward()
+    return params.grad
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+def test_the_servers_steps_are_sgd_on_its_samples(dtype, error):
+    """On 20 samples, fewer than a batch, a step takes them all."""
+    given = small.task()
+    v = given.part(torch.arange(20))
+    own = Samples(v.x.to(dtype), v.y, v.scale.to(dtype), v.shift.to(dtype))
+    expected = start = given.initial.to(dtype)
+    for _ in range(3):
+        expected = expected - given.lr * gradient(expected, own)
+    found = given.steps(start, own, 3, 0)
+    assert found.dtype == dtype
+    assert found.tolist() == pytest.approx(expected.tolist(), rel=0, abs=error)
+
+
+def test_the_server_draws_other_batches_in_another_round():
+    given = small.task()  # 150 samples, 32 a batch
+    once, again, next_round = (given.steps(given.initial, given.validation, 1, r).tolist() for r in (3, 3, 4))
+    assert once == again != next_round
+
+
+def test_cgsv_weighs_those_who_answered_by_their_part_of_the_reputation():
+    """Ben and cem alone, with reputations .4/1.2 and .5/1.2: of the two, 4/9 and 5/9."""
+    given, method = small.task(), CGSV()
+    first = small.rounds(method, given)[1]
+    steps = {1: small.STEPS[1][1], 2: small.STEPS[1][2]}
+    state = small.answer(method, given, first, 1, steps)
+    total = weighted([4 / 9, 5 / 9], [times(0.5 / length(d), d) for d in steps.values()])
+    for i, c in enumerate((0.3, 0.4, 0.5)):
+        part = small.keep(total, tanh(c / 1.2) / tanh(0.5 / 1.2))
+        assert state["models"][i].tolist() == pytest.approx(add(first["models"][i].tolist(), part))
+
+
+def test_who_has_one_model_for_all_rewards_copies_trained_one_epoch_more():
+    given = small.task()
+    asked = {kind: kind().assign(given, kind().start(given)) for kind in (FedAvg, QFFL, FedSAC, CGSV)}
+    assert [asked[kind].extra_epoch for kind in asked] == [True, True, False, False]
+    assert [asked[kind].local_losses for kind in asked] == [False, True, False, False]
+
+
+LEAST = {
+    **{"beta": 0.0, "importance_every": 1, "damping": 0.0, "server_steps": 0},
+    **{"room": 0.0, "smooth": 0, "importance_samples": 0},
+}
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_the_least_that_an_option_may_be(name):
+    assert vars(FedSAC(**{name: LEAST[name]}))[name] == LEAST[name]
+    with pytest.raises(FedsacError, match=f"option {name} must be at least {LEAST[name]:g}"):
+        FedSAC(**{name: LEAST[name] - (1 if isinstance(LEAST[name], int) else 1e-6)})
+
+
+@pytest.mark.parametrize("share", [-0.5, 0.0, 1.0, 1.5])
+def test_both_parts_of_v_have_samples(share):
+    with pytest.raises(FedsacError, match="server_share must lie between 0 and 1"):
+        FedSAC(server_share=share)
+    assert FedSAC(server_share=0.001) and FedSAC(server_share=0.999)
+
+
+def test_importance_is_measured_every_third_round_and_after_the_last():
+    given, method = small.task(rounds=7), FedSAC(importance_every=3)
+    states = small.rounds(method, given, [small.STEPS[r % 2] for r in range(7)])
+    importance = [method.importance(state).tolist() for state in states]
+    assert [after != before for before, after in pairwise(importance)] == [False, False, True, False, False, True, True]
+    models = [state["model"].tolist() for state in states]
+    assert all(after != before for before, after in pairwise(models))
+    for r in (0, 3, 6, 7):
+        assert importance[r] == given.importance(states[r]["model"]).tolist()
+
+
+def test_samples_for_importance_are_drawn_anew_every_round():
+    given, method = small.task(rounds=4), FedSAC(importance_samples=20)
+    still = [[[0.0] * 12] * 3] * 4
+    states = small.rounds(method, given, still)
+    assert all(torch.allclose(state["model"], given.initial, rtol=0, atol=1e-14) for state in states)
+    assert len({tuple(state["importance"].round(decimals=9).tolist()) for state in states}) == 5
+    one = FedSAC(importance_samples=1).start(given)["importance"]
+    assert not torch.allclose(one, given.importance(given.initial), rtol=0, atol=1e-6)
+
+
+def test_importance_by_first_order_where_it_is_asked_for():
+    given = small.task()
+    found = [FedSAC(first_order=on).start(given)["importance"].tolist() for on in (False, True)]
+    assert found == [given.importance(given.initial, exact=exact).tolist() for exact in (True, False)]
+
+
+def test_damping_counts_at_least_that_share_of_those_who_answered():
+    """With 1, updates are divided by 3 everywhere, whoever holds a parameter; with .5, by 1.5 or the holders."""
+    given = small.task()
+    for damping, least in ((1.0, 3.0), (0.5, 1.5)):
+        method = FedSAC(damping=damping)
+        state = method.start(given)
+        held = given.layout.held(state["neurons"]).tolist()
+        assert len({sum(own) for own in zip(*held, strict=True)}) > 1  # not everybody holds everything
+        found = small.answer(method, given, state, 0, dict(enumerate(small.STEPS[0])))["model"].tolist()
+        for p, value in enumerate(found):
+            moves = [step[p] for step, own in zip(small.STEPS[0], held, strict=True) if own[p]]
+            assert value == pytest.approx(small.INITIAL[p] + sum(moves) / max(len(moves), least))
+
+
+def test_the_server_trains_on_other_batches_every_round():
+    given, method = small.task(), FedSAC(server_steps=1)
+    state = method.start(given)
+    first, second = (small.answer(method, given, state, r, dict(enumerate(small.STEPS[0]))) for r in (0, 1))
+    without = small.answer(FedSAC(), given, state, 0, dict(enumerate(small.STEPS[0])))
+    assert len({tuple(each["model"].tolist()) for each in (first, second, without)}) == 3
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_that_diverged_is_not_allocated(value):
+    given, method = small.task(), FedSAC()
+    state = method.start(given) | {"importance": torch.tensor([0.1, value], dtype=torch.float64)}
+    with pytest.raises(FedsacError, match="importance is not a number"):
+        method.assign(given, state)
+
+
+def test_updates_of_one_length_and_none_where_nothing_was_learned():
+    updates = torch.tensor([[0.0, 0.0], [0.003, -0.004], [30.0, 40.0]], dtype=torch.float64)
+    expected = [[0, 0], [0.3, -0.4], [0.3, 0.4]]
+    for found, row in zip(rescaled(updates, 0.5).tolist(), expected, strict=True):
+        assert found == pytest.approx(row)
+
+
+@pytest.mark.parametrize("contributions", [(0.0, 0.0, 0.0, 0.0), (-0.1, 0.0, -0.2, -0.3)])
+def test_where_nobody_contributes_all_shares_are_equal(contributions):
+    assert contribution_shares(small.task(contributions=contributions)).tolist() == [0.25] * 4

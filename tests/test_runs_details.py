@@ -1,17 +1,25 @@
 """What a run is made of, in numbers worked out by hand: sizes of clients, and when rounds are committed."""
 
+import json
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import fedsac
-from fedsac import Config
+from fedsac import Config, FedsacError
+from fedsac.contributions.base import Contributions
+from fedsac.methods.fedavg import FedAvg
 from fedsac.runs import running
+from fedsac.runs.comparing import compare
 from fedsac.runs.folder import Folder
-from fedsac.runs.setup import prepare
-from fedsac.runs.watcher import Watcher
+from fedsac.runs.running import Running
+from fedsac.runs.setup import Members, prepare, prepare_split
+from fedsac.runs.watcher import RunInfo, Watcher
 
 TINY = Config(clients=4, hidden=(4,), local_steps=1, standalone_steps=1)
 
@@ -61,3 +69,99 @@ def test_commits_after_every_round_where_that_is_asked_for(tmp_path, monkeypatch
     seconds = Seconds(monkeypatch)
     fedsac.run_together([TINY.replace(rounds=3)], [tmp_path / "run"], seconds)
     assert seconds.commits == [0, 1, 2, 3]
+
+
+@dataclass(frozen=True)
+class CannotLearn(FedAvg):
+    """A method that fails in its first round, for a reason that the user can put right."""
+
+    def learn(self, task, state, updates):
+        raise FedsacError("lower --lr")
+
+
+def test_a_run_that_fails_in_its_first_round_leaves_no_folder(tmp_path):
+    config = TINY.replace(method=f"{__name__}:CannotLearn", rounds=2)
+    with pytest.raises(FedsacError, match="lower --lr"):
+        fedsac.run(config, tmp_path / "new" / "run")
+    assert list(tmp_path.iterdir()) == [tmp_path / "new"] and not any((tmp_path / "new").iterdir())
+    there = tmp_path / "there"
+    there.mkdir()
+    with pytest.raises(FedsacError, match="lower --lr"):
+        fedsac.run(config, there)
+    assert there.is_dir() and not any(there.iterdir())  # somebody else has made it
+
+
+def test_a_comparison_where_no_folder_can_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FedsacError, match=r"cannot be written .*name another folder"):
+        compare(TINY.replace(rounds=1), ["fedavg"], 1, tmp_path / "file" / "out")
+
+
+def test_a_comparison_in_a_folder_that_is_there_and_empty(tmp_path):
+    (row, *_) = compare(TINY.replace(rounds=1), ["fedavg"], 1, tmp_path)
+    assert row.method == "fedavg" and (tmp_path / "results.json").exists()
+
+
+def test_float32_is_the_precision_that_every_device_has():
+    assert prepare([TINY.replace(precision="float32")])[0].config == prepare([TINY])[0].config
+    with pytest.raises(FedsacError, match="precision tf32 is a GPU's"):
+        prepare([TINY.replace(precision="tf32", device="cpu")])
+
+
+def test_only_a_runs_folder_can_be_taken_up(tmp_path):
+    with pytest.raises(FedsacError, match="is not a run's folder"):
+        fedsac.resume(tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_name_of_a_run():
+    config = TINY.replace(method="fedavg", data="digits", scene="cla", seed=3)
+    assert RunInfo(config).name == "fedavg-digits-cla-seed3"
+    assert RunInfo(config, Path("somewhere") / "mine").name == "mine"
+
+
+def test_a_run_goes_on_with_other_clients():
+    prepared = prepare([TINY.replace(method="fedavg")])[0]
+    run = Running(prepared)
+    run.begin(Contributions((0.1, 0.2, 0.3, 0.4), (0.5, 0.6, 0.7, 0.8)))
+    assert run.info.folder is None and run.info.clients == prepared.members.names
+    run.state = {"model": run.state["model"] + 1}
+    some = Members.of(("client-03", "new"), (30, 10))
+    run.change_members(Contributions((0.3, 0.25), (0.7, 0.65)), some)
+    assert (run.task.clients, run.task.samples, run.task.size_shares) == (("client-03", "new"), (30, 10), (1.0, 1 / 3))
+    assert run.task.contributions == (0.3, 0.25)
+    assert torch.equal(run.state["model"], prepared.initial + 1)
+    assert len(run.assignment.neurons) == len(run.submodels) == 2
+
+
+def test_data_that_is_dealt_out_already_is_prepared_the_same_way():
+    prepared = prepare([TINY])[0]
+    again = prepare_split(prepared.config, prepared.split)
+    assert again.fingerprint == prepared.fingerprint
+    assert torch.equal(again.initial, prepared.initial) and torch.equal(again.test.x, prepared.test.x)
+    assert again.members == prepared.members
+
+
+def test_threads_are_set_while_a_run_goes_on():
+    class Threads(Watcher):
+        def round(self, run, record):
+            seen.append(torch.get_num_threads())
+
+    before, seen = torch.get_num_threads(), []
+    fedsac.run(TINY.replace(rounds=1, threads=before + 1), watcher=Threads())
+    assert seen == [before + 1] and torch.get_num_threads() == before
+
+
+def test_the_time_of_earlier_processes_counts(tmp_path):
+    class Interrupted(Watcher):
+        def round(self, run, record):
+            if record["round"] == 2:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedsac.run(TINY.replace(rounds=3), tmp_path / "run", watcher=Interrupted())
+    timing = tmp_path / "run" / "timing.json"
+    written = json.loads(timing.read_text())
+    assert written["seconds"] > 0
+    timing.write_text(json.dumps(written | {"seconds": 1000.0}))
+    assert 1000 < fedsac.resume(tmp_path / "run").seconds < 1900

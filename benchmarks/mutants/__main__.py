@@ -23,7 +23,6 @@ from benchmarks.mutants.trying import Work, load_heavy, try_all  # noqa: E402
 
 # Of tests for one mutant, the quickest first; measured with coverage, which slows them down.
 BUDGET_SECONDS = 60.0
-IMPORT_BUDGET_SECONDS = 20.0  # where all tests of the module are concerned
 SEED = 0
 
 
@@ -53,7 +52,8 @@ ROOMS = {
         ("methods/*.py", "methods/shared/*.py"),
         (
             *("src/fedsac/methods", "tests/golden"),
-            *_tests("test_methods", "test_method_edges", "test_calibration", "test_keep", "test_method_details"),
+            *_tests("test_methods", "test_method_edges", "test_calibration", "test_keep", "test_importance"),
+            *_tests("test_method_details"),
         ),
     ),
     "guard": Room(("federation/guard.py",), _tests("test_guard", "test_guard_details")),
@@ -129,7 +129,7 @@ def _chosen(room: Room) -> list[Mutant]:
 def _work(chosen: list[Mutant], covered: Covering) -> tuple[list[dict], Work]:
     untested, work = [], []
     for mutant in chosen:
-        if tests := covered.of(mutant, BUDGET_SECONDS if mutant.inside else IMPORT_BUDGET_SECONDS):
+        if tests := covered.of(mutant, BUDGET_SECONDS):
             work.append((mutant, tests, 20 + 10 * sum(covered.seconds[test] for test in tests)))
         else:
             untested.append(_row(mutant, "survived", 0.0))

@@ -25,12 +25,8 @@ class Covering:
     def of(self, mutant: Mutant, budget: float) -> list[str]:
         """The tests to try on a mutant, file by file (tests of a file share fixtures), the quickest first, as many as
         `budget` seconds suffice for."""
-        lines = self.tests.get(mutant.path, {})
-        first, last = mutant.lines
-        # What runs while a module is imported (constants, defaults) concerns every test that comes by.
-        concerned = [lines.get(line, ()) for line in range(first, last + 1)] if mutant.inside else lines.values()
         files: dict[str, list[str]] = defaultdict(list)
-        for test in sorted(set().union(*concerned), key=lambda test: (self.seconds[test], test)):
+        for test in sorted(self._concerned(mutant), key=lambda test: (self.seconds[test], test)):
             files[test.partition("::")[0]].append(test)
         chosen: list[str] = []
         for tests in sorted(files.values(), key=lambda tests: sum(self.seconds[test] for test in tests)):
@@ -39,6 +35,16 @@ class Covering:
                 if not chosen or budget > 0:
                     chosen.append(test)
         return chosen
+
+    def _concerned(self, mutant: Mutant) -> set[str]:
+        lines = self.tests.get(mutant.path, {})
+        if mutant.inside:
+            first, last = mutant.lines
+            return set().union(*(lines.get(line, ()) for line in range(first, last + 1)))
+        # What runs while a module is imported (constants, defaults) concerns every file of tests that comes by, also
+        # those of its tests that only make an object; where the module has no function of its own, all of them.
+        files = {test.partition("::")[0] for tests in lines.values() for test in tests}
+        return {test for test in self.seconds if not files or test.partition("::")[0] in files}
 
 
 def covering(root: Path, tests: list[str], folder: Path) -> Covering:

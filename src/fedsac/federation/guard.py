@@ -165,16 +165,14 @@ def _read(name: str, raw: Raw, shape: tuple[int, ...], dtype: str) -> np.ndarray
 def _step(asked: Asked, arrays: Mapping[str, np.ndarray]) -> None:
     if not asked.start:
         return
-    # An overflow gives infinity, which is refused like any other step that is too long.
-    with np.errstate(over="ignore"):
-        moved = _norm(arrays[name].astype(np.float64) - start for name, start in asked.start.items())
+    moved = _norm(arrays[name].astype(np.float64) - start for name, start in asked.start.items())
     limit = asked.max_step * (1 + _norm(start.astype(np.float64) for start in asked.start.values()))
     if not moved <= limit:
         raise RefusedError(f"step: the model moved by {moved:.3g}, and at most {limit:.3g} is taken")
 
 
 def _norm(arrays: Any) -> float:
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # infinity is refused like any other step that is too long
         return float(np.sqrt(sum(float(np.square(array).sum()) for array in arrays)))
 
 
