@@ -55,9 +55,9 @@ $(DOCS_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	@touch $(DOCS_READY)
 
-# The variable silences the theme's advertisement of its successor.
+# The variable silences the theme's advertisement of its successor. Not --quiet: then --strict would count no warnings.
 docs: $(DOCS_READY) ## the documentation site in site/, every link checked
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 dist: $(READY) ## sdist and wheel in dist/, and the wheel tried in an empty environment (a few minutes)
 	rm -rf dist
