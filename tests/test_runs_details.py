@@ -12,13 +12,19 @@ import torch
 
 import fedsac
 from fedsac import Config, FedsacError
+from fedsac.compute.evaluation import evaluate
 from fedsac.contributions.base import Contributions
+from fedsac.core.metrics import macro_f1
 from fedsac.methods.fedavg import FedAvg
 from fedsac.runs import running
+from fedsac.runs.checkpoint import peek
 from fedsac.runs.comparing import compare
 from fedsac.runs.folder import Folder
+from fedsac.runs.local import LocalEngine
+from fedsac.runs.loop import play
 from fedsac.runs.running import Running
 from fedsac.runs.setup import Members, prepare, prepare_split
+from fedsac.runs.start import nobody_absent
 from fedsac.runs.watcher import RunInfo, Watcher
 
 TINY = Config(clients=4, hidden=(4,), local_steps=1, standalone_steps=1)
@@ -165,3 +171,33 @@ def test_the_time_of_earlier_processes_counts(tmp_path):
     assert written["seconds"] > 0
     timing.write_text(json.dumps(written | {"seconds": 1000.0}))
     assert 1000 < fedsac.resume(tmp_path / "run").seconds < 1900
+
+
+def test_the_engine_is_asked_who_takes_part_before_every_round():
+    class Asked(LocalEngine):
+        def gather(self, runs):
+            rounds.append([run.round for run in runs])
+            return super().gather(runs)
+
+    rounds = []
+    runs = [Running(prepared) for prepared in prepare([TINY.replace(rounds=3), TINY.replace(rounds=2, seed=1)])]
+    play(runs, Asked(Watcher(), nobody_absent), Watcher())
+    assert rounds == [[0, 0], [1, 1], [2]]
+
+
+def test_the_common_model_is_scored_by_the_runs_metric():
+    config = TINY.replace(rounds=1, method="fedavg", metric="macro-f1")
+    found, test = fedsac.run(config), prepare([config])[0].test
+    model = found.global_model
+    scores, _ = evaluate(model.layout, model.params.unsqueeze(0), None, test, metric=macro_f1)
+    assert found.last["global_accuracy"] == pytest.approx(float(scores[0]), abs=1e-6)
+    assert found.last["global_accuracy"] != pytest.approx(
+        fedsac.run(config.replace(metric="accuracy")).last["global_accuracy"]
+    )
+
+
+def test_a_checkpoint_without_its_log_does_not_count(tmp_path):
+    fedsac.run(TINY.replace(rounds=2), tmp_path / "run")
+    assert peek(tmp_path / "run")[0].round == 2
+    (tmp_path / "run" / "rounds.jsonl").unlink()
+    assert peek(tmp_path / "run") is None
