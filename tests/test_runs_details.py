@@ -17,15 +17,16 @@ from fedsac.contributions.base import Contributions
 from fedsac.core.metrics import macro_f1
 from fedsac.methods.fedavg import FedAvg
 from fedsac.runs import running
-from fedsac.runs.checkpoint import peek
+from fedsac.runs.checkpoint import Checkpoint, pack, peek
 from fedsac.runs.comparing import compare
 from fedsac.runs.folder import Folder
+from fedsac.runs.labels import of_clients
 from fedsac.runs.local import LocalEngine
 from fedsac.runs.loop import play
 from fedsac.runs.running import Running
 from fedsac.runs.setup import Members, prepare, prepare_split
 from fedsac.runs.start import nobody_absent
-from fedsac.runs.watcher import RunInfo, Watcher
+from fedsac.runs.watcher import RunInfo, Watcher, Watchers
 
 TINY = Config(clients=4, hidden=(4,), local_steps=1, standalone_steps=1)
 
@@ -198,6 +199,82 @@ def test_the_common_model_is_scored_by_the_runs_metric():
 
 def test_a_checkpoint_without_its_log_does_not_count(tmp_path):
     fedsac.run(TINY.replace(rounds=2), tmp_path / "run")
-    assert peek(tmp_path / "run")[0].round == 2
+    checkpoint, records = peek(tmp_path / "run")
+    assert checkpoint.round == len(records) == 2
+    assert set(checkpoint.state) == {"model", "importance", "neurons"}
+    assert set(checkpoint.shown) == {"importance", "neurons"}
     (tmp_path / "run" / "rounds.jsonl").unlink()
     assert peek(tmp_path / "run") is None
+
+
+def test_a_checkpoint_holds_numbers():
+    contributions = Contributions((0.1,), (0.1,))
+    assert pack(Checkpoint(1, {"a": 0.5}, contributions, "f"), b"")
+    with pytest.raises(ValueError, match="JSON compliant"):
+        pack(Checkpoint(1, {"a": float("nan")}, contributions, "f"), b"")
+
+
+def test_rounds_of_other_clients_are_left_out():
+    records = [{"round": 1, "clients": ["a"]}, {"round": 2, "clients": ["a", "b"]}, {"round": 3}]
+    assert [record["round"] for record in of_clients(records, ("a", "b"))] == [2, 3]
+    assert [record["round"] for record in of_clients(records, ("a",))] == [1, 3]
+
+
+def test_what_is_wrong_is_said_before_data_is_read(tmp_path):
+    config = TINY.replace(data="no-such-data.npz")
+    with pytest.raises(FedsacError, match="no-such-data"):
+        fedsac.run(config)
+    with pytest.raises(FedsacError, match="no-such-metric"):
+        fedsac.run(config.replace(metric="no-such-metric"))
+    (tmp_path / "letter.txt").write_text("somebody's")
+    with pytest.raises(FedsacError, match="holds other files than a run's"):
+        fedsac.run(config, tmp_path)
+
+
+class Told(Watcher):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def alone(self, *what):
+        self.told.append(("alone", *what))
+
+    def begin(self, *what):
+        self.told.append(("begin", *what))
+
+    def round(self, *what):
+        self.told.append(("round", *what))
+
+    def end(self, *what):
+        self.told.append(("end", *what))
+
+    def note(self, *what):
+        self.told.append(("note", *what))
+
+
+def test_several_watchers_are_told_the_same():
+    one, other = Told(), Told()
+    all_of_them = Watchers(one, other)
+    info = RunInfo(TINY)
+    calls = [
+        ("alone", 1, 2),
+        ("begin", info, [{}]),
+        ("round", info, {"round": 1}),
+        ("end", info, "R"),
+        ("note", "text"),
+    ]
+    for name, *what in calls:
+        getattr(all_of_them, name)(*what)
+    assert one.told == other.told == calls
+
+
+def test_a_watcher_is_told_what_a_run_goes_on_from(tmp_path):
+    first = Told()
+    fedsac.run(TINY.replace(rounds=2), tmp_path / "run", watcher=first)
+    assert [name for name, *_ in first.told if name != "alone"] == ["begin", "round", "round", "end"]
+    again = Told()
+    fedsac.resume(tmp_path / "run", watcher=again)
+    (begin, info, records), (end, *_) = again.told
+    assert (begin, end) == ("begin", "end") and info.folder == tmp_path / "run"
+    assert [record["round"] for record in records] == [1, 2]
