@@ -224,8 +224,9 @@ def test_what_is_wrong_is_said_before_data_is_read(tmp_path):
     config = TINY.replace(data="no-such-data.npz")
     with pytest.raises(FedsacError, match="no-such-data"):
         fedsac.run(config)
-    with pytest.raises(FedsacError, match="no-such-metric"):
-        fedsac.run(config.replace(metric="no-such-metric"))
+    for what in ("metric", "contribution", "behaviour"):
+        with pytest.raises(FedsacError, match=f"{what} 'no_such_module:own' cannot be imported"):
+            fedsac.run(config.replace(**{what: "no_such_module:own"}))
     (tmp_path / "letter.txt").write_text("somebody's")
     with pytest.raises(FedsacError, match="holds other files than a run's"):
         fedsac.run(config, tmp_path)
