@@ -12,14 +12,21 @@ import torch
 
 import fedsac
 from fedsac import Config, FedsacError
+from fedsac.compute.evaluation import evaluate
 from fedsac.contributions.base import Contributions
+from fedsac.core.metrics import macro_f1
 from fedsac.methods.fedavg import FedAvg
 from fedsac.runs import running
+from fedsac.runs.checkpoint import Checkpoint, pack, peek
 from fedsac.runs.comparing import compare
 from fedsac.runs.folder import Folder
+from fedsac.runs.labels import of_clients
+from fedsac.runs.local import LocalEngine
+from fedsac.runs.loop import play
 from fedsac.runs.running import Running
 from fedsac.runs.setup import Members, prepare, prepare_split
-from fedsac.runs.watcher import RunInfo, Watcher
+from fedsac.runs.start import nobody_absent
+from fedsac.runs.watcher import RunInfo, Watcher, Watchers
 
 TINY = Config(clients=4, hidden=(4,), local_steps=1, standalone_steps=1)
 
@@ -165,3 +172,110 @@ def test_the_time_of_earlier_processes_counts(tmp_path):
     assert written["seconds"] > 0
     timing.write_text(json.dumps(written | {"seconds": 1000.0}))
     assert 1000 < fedsac.resume(tmp_path / "run").seconds < 1900
+
+
+def test_the_engine_is_asked_who_takes_part_before_every_round():
+    class Asked(LocalEngine):
+        def gather(self, runs):
+            rounds.append([run.round for run in runs])
+            return super().gather(runs)
+
+    rounds = []
+    runs = [Running(prepared) for prepared in prepare([TINY.replace(rounds=3), TINY.replace(rounds=2, seed=1)])]
+    play(runs, Asked(Watcher(), nobody_absent), Watcher())
+    assert rounds == [[0, 0], [1, 1], [2]]
+
+
+def test_the_common_model_is_scored_by_the_runs_metric():
+    config = TINY.replace(rounds=1, method="fedavg", metric="macro-f1")
+    found, test = fedsac.run(config), prepare([config])[0].test
+    model = found.global_model
+    scores, _ = evaluate(model.layout, model.params.unsqueeze(0), None, test, metric=macro_f1)
+    assert found.last["global_accuracy"] == pytest.approx(float(scores[0]), abs=1e-6)
+    assert found.last["global_accuracy"] != pytest.approx(
+        fedsac.run(config.replace(metric="accuracy")).last["global_accuracy"]
+    )
+
+
+def test_a_checkpoint_without_its_log_does_not_count(tmp_path):
+    fedsac.run(TINY.replace(rounds=2), tmp_path / "run")
+    checkpoint, records = peek(tmp_path / "run")
+    assert checkpoint.round == len(records) == 2
+    assert set(checkpoint.state) == {"model", "importance", "neurons"}
+    assert set(checkpoint.shown) == {"importance", "neurons"}
+    (tmp_path / "run" / "rounds.jsonl").unlink()
+    assert peek(tmp_path / "run") is None
+
+
+def test_a_checkpoint_holds_numbers():
+    contributions = Contributions((0.1,), (0.1,))
+    assert pack(Checkpoint(1, {"a": 0.5}, contributions, "f"), b"")
+    with pytest.raises(ValueError, match="JSON compliant"):
+        pack(Checkpoint(1, {"a": float("nan")}, contributions, "f"), b"")
+
+
+def test_rounds_of_other_clients_are_left_out():
+    records = [{"round": 1, "clients": ["a"]}, {"round": 2, "clients": ["a", "b"]}, {"round": 3}]
+    assert [record["round"] for record in of_clients(records, ("a", "b"))] == [2, 3]
+    assert [record["round"] for record in of_clients(records, ("a",))] == [1, 3]
+
+
+def test_what_is_wrong_is_said_before_data_is_read(tmp_path):
+    config = TINY.replace(data="no-such-data.npz")
+    with pytest.raises(FedsacError, match="no-such-data"):
+        fedsac.run(config)
+    for what in ("metric", "contribution", "behaviour"):
+        with pytest.raises(FedsacError, match=f"{what} 'no_such_module:own' cannot be imported"):
+            fedsac.run(config.replace(**{what: "no_such_module:own"}))
+    (tmp_path / "letter.txt").write_text("somebody's")
+    with pytest.raises(FedsacError, match="holds other files than a run's"):
+        fedsac.run(config, tmp_path)
+
+
+class Told(Watcher):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def alone(self, *what):
+        self.told.append(("alone", *what))
+
+    def begin(self, *what):
+        self.told.append(("begin", *what))
+
+    def round(self, *what):
+        self.told.append(("round", *what))
+
+    def end(self, *what):
+        self.told.append(("end", *what))
+
+    def note(self, *what):
+        self.told.append(("note", *what))
+
+
+def test_several_watchers_are_told_the_same():
+    one, other = Told(), Told()
+    all_of_them = Watchers(one, other)
+    info = RunInfo(TINY)
+    calls = [
+        ("alone", 1, 2),
+        ("begin", info, [{}]),
+        ("round", info, {"round": 1}),
+        ("end", info, "R"),
+        ("note", "text"),
+    ]
+    for name, *what in calls:
+        getattr(all_of_them, name)(*what)
+    assert one.told == other.told == calls
+
+
+def test_a_watcher_is_told_what_a_run_goes_on_from(tmp_path):
+    first = Told()
+    fedsac.run(TINY.replace(rounds=2), tmp_path / "run", watcher=first)
+    assert [name for name, *_ in first.told if name != "alone"] == ["begin", "round", "round", "end"]
+    again = Told()
+    fedsac.resume(tmp_path / "run", watcher=again)
+    (begin, info, records), (end, *_) = again.told
+    assert (begin, end) == ("begin", "end") and info.folder == tmp_path / "run"
+    assert [record["round"] for record in records] == [1, 2]
