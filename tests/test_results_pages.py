@@ -1,11 +1,15 @@
 """Numbers on the results pages, derived from the raw files once more, in a few lines of their own."""
 
+import csv
 import json
+from collections import defaultdict
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
+import numpy as np
 import pytest
 
+SCENES = ("pow", "cla", "dir:1.0", "dir:2.0", "dir:3.0")
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
@@ -68,3 +72,73 @@ def test_fedsac_plus_by_variant(table, study, groups, keys):
                 if cell.startswith(group)
             ]
             assert rounded(text, mean(values)), (row[0], group, key)
+
+
+METHOD_COLUMNS = [
+    *(("gamma", label) for label in ("last", "selected", "best")),
+    *(("gamma_limit", "last"), ("alpha_bcf", "last")),
+    *(("max", label) for label in ("last", "selected", "best")),
+    *((key, "last") for key in ("global", "mean", "min", "losers", "megabytes")),
+]
+
+
+def test_the_methods_page():
+    titles = [line[3:] for line in (DOCS / "results/methods.md").read_text().splitlines() if line.startswith("## ")]
+    found = tables("results/methods.md")
+    assert len(titles) == len(found) == len(list((DOCS / "results/methods").glob("*.json")))
+    for title, (_, rows) in zip(titles, found, strict=True):
+        raw = json.loads((DOCS / "results/methods" / f"{title.replace(', ', '-')}.json").read_text())["rows"]
+        at = {(row["method"], row["label"]): row for row in raw}
+        assert {row[0].strip("`") for row in rows} == {row["method"] for row in raw}
+        for name, *cells in rows:
+            for text, (key, label) in zip(cells, METHOD_COLUMNS, strict=True):
+                values = [value for value in at[name.strip("`"), label][key] if value is not None]
+                number, _, deviation = text.strip("*").partition(" ± ")
+                assert number == "-" if not values else rounded(number, mean(values)), (title, name, key, label)
+                if deviation:
+                    assert rounded(deviation, stdev(values)), (title, name, key, label)
+
+
+PAPER_BETA = {  # of Table 9 and, where they differ, of Tables 2 and 7
+    **{("cifar10", scene): beta for scene, beta in zip(SCENES, ((5, 10), (3,), (10,), (2, 5), (10, 5)), strict=True)},
+    **{("svhn", scene): (beta,) for scene, beta in zip(SCENES, (5, 3, 5, 10, 5), strict=True)},
+    **{("fashion-mnist", scene): (beta,) for scene, beta in zip(SCENES, (10, 1, 10, 20, 25), strict=True)},
+}
+
+
+def paper_number(run, table, label, common):
+    """A cell's number in one run; gamma from the contributions and rewards themselves."""
+    if table in ("table1", "table3", "table5"):
+        c, theta = np.array(run["contributions"]), np.array(run["labels"][label]["rewards"])
+        return 100 * np.corrcoef(c, theta)[0, 1] if np.ptp(theta) else None
+    if label == "peak":
+        return 100 * run["peak"][1 if common else 0]
+    return 100 * (run["labels"][label]["common"] if common else max(run["labels"][label]["rewards"]))
+
+
+@pytest.mark.parametrize("table", ["table1", "table2", "table3", "table4", "table5", "table6"])
+def test_the_papers_tables(table):
+    runs = json.loads((DOCS / "results/paper/results.json").read_text())["runs"]
+    by_cell = defaultdict(list)
+    for run in runs:
+        by_cell[run["data"], run["clients"], run["scene"], run["method"], run["beta"]].append(run)
+    with (DOCS / f"results/paper/{table}.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    checked = 0
+    for line in lines:
+        method, _, variant = line["row"].partition(":")
+        if method == "standalone":
+            continue
+        betas = PAPER_BETA[line["data"], line["scene"]]
+        beta = betas[-1 if variant == "other-beta" else 0]
+        if variant == "other-beta" and len(betas) == 1:
+            continue  # the same as without
+        cell = by_cell[line["data"], int(line["clients"]), line["scene"], method, beta]
+        values = [paper_number(run, table, line["label"], variant == "common") for run in cell]
+        values = [value for value in values if value is not None]
+        assert len(values) == int(line["seeds_with_it"]), line
+        assert float(line["mean"]) == pytest.approx(mean(values), abs=2e-3) if values else line["mean"] == "", line
+        if len(values) > 1:
+            assert float(line["deviation"]) == pytest.approx(stdev(values), abs=2e-3), line
+        checked += 1
+    assert checked > 20
