@@ -199,6 +199,13 @@ def test_what_the_server_trains_on_is_not_what_submodels_are_calibrated_on():
         assert len(rows) == (63 if steps else 125) and state["neurons"].tolist() == expected.tolist()
 
 
+def test_who_has_a_target_below_the_whole_model_does_not_get_it():
+    """The second client's target is between .7999 and .79995: the whole model's .8 is nearer than 99 neurons' .792."""
+    given = detectors((0.5, 0.7999, 0.79995))
+    state = NoAllocation(calibrated=True, room=0.0, smooth=0).start(given)
+    assert state["neurons"].all(1).tolist() == [False, False, True]
+
+
 def test_nobody_but_the_best_contributor_holds_everything():
     given = detectors((0.1, 0.4, 0.399))
     assert NoAllocation(calibrated=True).start(given)["neurons"].all(1).tolist() == [False, True, False]

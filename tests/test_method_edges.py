@@ -5,13 +5,17 @@ from dataclasses import fields
 import pytest
 import torch
 
+from fedsac import FedsacError
 from fedsac.doors import METHODS
 from fedsac.methods.cffl import CFFL
 from fedsac.methods.cgsv import CGSV
 from fedsac.methods.fedave import FedAVE
+from fedsac.methods.fedrac import FedRAC
+from fedsac.methods.fedsac_plus import FedSACPlus
 from fedsac.methods.iafl import IAFL
 from fedsac.methods.qffl import QFFL
 from fedsac.methods.rffl import RFFL
+from fedsac.methods.server_rows import FedAvgServer, FedSACServer
 from tests.golden import small
 from tests.golden.small import STEPS, times
 
@@ -110,6 +114,33 @@ def test_cffl_removes_nobody_for_being_absent(reading):
     method = CFFL(reading=reading, reward_by="own", clip=0.1, upload=1.0)
     for state in played(method, small.task(), [{0: STEPS[0][0]}, {1: STEPS[0][1]}]):
         assert 2 not in state["removed"]
+
+
+@pytest.mark.parametrize("reading", ["code", "paper"])
+def test_rffl_removes_nobody_for_being_absent(reading):
+    method = RFFL(reading=reading, reward_by="own")
+    rounds = [{0: STEPS[0][0], 1: STEPS[0][1]}] * 13  # removals begin after ten
+    for state in played(method, small.task(), rounds):
+        assert 2 not in state["removed"]
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "value"),
+    [
+        *((CFFL, "sharpness", value) for value in (0.0, -1.0, float("nan"))),
+        *((FedAVE, "beta", 0.0), (CGSV, "beta", -1.0), (RFFL, "length", 0.0)),
+        *((FedRAC, "beta", -1.0), (FedSACServer, "server_steps", 0)),
+    ],
+)
+def test_options_that_would_turn_rewards_round(method, option, value):
+    with pytest.raises(FedsacError, match=f"{option} must be"):
+        method(**{option: value})
+
+
+@pytest.mark.parametrize("method", [FedAvgServer(server_share=0.001), FedSACPlus(server_share=0.001)])
+def test_a_share_of_v_without_a_sample(method):
+    with pytest.raises(FedsacError, match=r"server_share = .* of V's 150 samples leaves"):
+        list(played(method, small.task(), [all_of(STEPS[0])]))
 
 
 def test_fedave_likeness_is_relative_to_those_who_answered():

@@ -45,6 +45,8 @@ class FedRAC(Method):
         check_reading(self.reading)
         if self.step < 1:
             raise FedsacError(f"step must be at least 1, not {self.step}")
+        if not self.beta >= 0:
+            raise FedsacError(f"beta must be at least 0, not {self.beta:g}")
         if self.early_rounds < 0:
             raise FedsacError(f"early_rounds must be at least 0, not {self.early_rounds}")
 

@@ -9,9 +9,10 @@ Importance is measured on the new model after aggregation, every `importance_eve
 same order of neurons determines the rewards of a round and the submodels of the next one. The authors' code is not
 public.
 
-Three options go beyond the paper, each to be studied alone (docs/fedsac-plus.md): `damping` f divides updates by
+Some options go beyond the paper, each to be studied alone (docs/fedsac-plus.md): `damping` f divides updates by
 max(holders, f N) instead of holders; `server_steps` SGD steps of the server on one part of V; `calibrated` submodels,
-chosen to reach target accuracies inside BCF (on the other part of V) instead of by Eq. 5 to 7. Two make importance
+chosen to reach target accuracies inside BCF (on the other part of V) instead of by Eq. 5 to 7, with a margin of `room`
+standard errors, and `generous` where that costs little correlation. Two make importance
 cheaper for large models (docs/results/speed.md): `first_order` approximates it, `importance_samples` measures it on so
 many samples of V, drawn anew every round.
 """

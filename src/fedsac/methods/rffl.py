@@ -51,7 +51,7 @@ class RFFL(RemovingMethod):
             r[who] = 0.95 * r[who] + 0.05 * cosines(d[at], total)
             members = [i for i in range(len(r)) if i not in removed]
             r[members] = _shares(r[members])
-            if updates.round >= PATIENCE_ROUNDS and (low := [i for i in members if r[i] < 1 / 3 / len(members)]):
+            if updates.round >= PATIENCE_ROUNDS and (low := [i for i in who if r[i] < 1 / 3 / len(members)]):
                 removed += low
                 r[removed] = 0
                 r = r / r.sum()

@@ -4,7 +4,9 @@ worth, and what other methods make of it.
 - `server-alone`: the server trains on V by itself, and everyone gets its model.
 - `fedavg-server`, `fedsac-server`, `fedrac-server`: after each aggregation the same SGD steps on the same part of V as
   in `fedsac-plus`.
-- `fedavg-v-client`: V as one more client, which takes as many steps as `server_steps` and counts by its samples.
+- `fedavg-v-client`: V as one more client, which takes as many steps as `server_steps` and counts by its samples. As in
+  FedAvg, the rewards of it and of `fedavg-server` are copies trained one epoch more; the common model itself, which
+  FedSAC+'s best reward is to be compared with, is the column `global`.
 - `fedsac-plus-no-server`: FedSAC+ without these steps.
 """
 
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from fedsac.compute.samples import Samples
 from fedsac.errors import FedsacError
-from fedsac.methods.base import State, Task, Updates
+from fedsac.methods.base import Assignment, State, Task, Updates
 from fedsac.methods.fedavg import FedAvg
 from fedsac.methods.fedrac import FedRAC
 from fedsac.methods.fedsac import FedSAC
@@ -44,6 +46,9 @@ class FedAvgServer(FedAvg):
 @dataclass(frozen=True)
 class ServerAlone(FedAvgServer):
     server_share: float = 1.0
+
+    def assign(self, task: Task, state: State) -> Assignment:
+        return Assignment(state["model"].unsqueeze(0), task.everything)
 
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:  # as for every method, a round that nobody answers is none
@@ -87,6 +92,10 @@ class FedRACServer(FedRAC):
 @dataclass(frozen=True)
 class FedSACServer(FedSAC):
     server_steps: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_server_data(self.server_steps, self.server_share)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedsac.compute.uncertainty import standard_errors
+from fedsac.errors import FedsacError
 from fedsac.methods.base import Task
 from fedsac.methods.shared.targets import targets
 
@@ -26,6 +27,10 @@ class ValidationParts:
         n = len(task.validation.y)
         order = torch.from_numpy(task.stream("parts of V").permutation(n)).to(task.initial.device)
         cut = int(share * n)
+        if share and not 0 < cut < n:
+            raise FedsacError(
+                f"option server_share = {share:g} of V's {n} samples leaves none for it or for calibration"
+            )
         return cls(order[:cut].sort().values, order[cut:].sort().values)
 
 
@@ -46,7 +51,9 @@ def calibrated_neurons(
     best = float(scores[-1])
     error = standard_error(task, model, rows, best)
     goal = targets(np.array(task.contributions), best, error, room, generous)
-    chosen = np.abs(_smoothed(lengths, scores, smooth) - goal[:, None]).argmin(1)
+    # Not the whole model, near as it may come: whoever has a target below it would be outside BCF with it.
+    parts = slice(max(1, len(lengths) - 1))
+    chosen = np.abs(_smoothed(lengths, scores, smooth)[parts] - goal[:, None]).argmin(1)
     chosen[np.isinf(goal)] = len(lengths) - 1
     return prefixes[torch.from_numpy(chosen).to(order.device)]
 

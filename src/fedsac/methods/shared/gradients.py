@@ -31,6 +31,10 @@ class GradientMethod(Method):
     def __post_init__(self) -> None:
         if self.reward_by not in REWARD_BY:
             raise FedsacError(f"reward_by must be {' or '.join(REWARD_BY)}, not {self.reward_by!r}")
+        # Of those that the method has; at 0 or below, quotas would be 0 / 0 or turn the order round.
+        for name in ("length", "beta", "sharpness"):
+            if not getattr(self, name, 1.0) > 0:
+                raise FedsacError(f"option {name} must be above 0, not {getattr(self, name):g}")
 
     @classmethod
     def defaults(cls, config: Config) -> dict[str, Any]:
