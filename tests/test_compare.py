@@ -15,6 +15,7 @@ import fedsac
 from fedsac import Config, FedsacError
 from fedsac.cli import main
 from fedsac.cli.significance import show_statistics
+from fedsac.config import RULES
 from fedsac.doors import METHODS
 from fedsac.report.comparison import fairness_accuracy
 from fedsac.report.drawing import svg
@@ -113,6 +114,16 @@ def test_an_interrupted_comparison_ends_with_the_same_bytes(finished, tmp_path, 
         return {name: content for name, content in contents(folder).items() if "checkpoints/" not in name}
 
     assert lasting(out) == lasting(finished)
+
+
+def test_a_comparison_begun_under_other_rules_is_left_as_it_was(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    settings = SMALL.toml().replace(f"rules = {RULES}\n", "")
+    (out / "compare.json").write_text(json.dumps({"format_version": 1, "runs": {"fedsac-seed0": settings}}))
+    with pytest.raises(fedsac.FedsacError, match="out: begun under rules 1"):
+        resume_compare(out)
+    assert [file.name for file in out.iterdir()] == ["compare.json"]
 
 
 def test_a_comparison_killed_before_its_first_run_began(finished, tmp_path):

@@ -10,6 +10,7 @@ from fedsac import Config, FedsacError
 from fedsac.cli import main
 from fedsac.paper import experiments, job
 from fedsac.paper.experiments import FULL, TARGETS, Scale, parse_targets, runs
+from fedsac.paper.page import how_made
 from fedsac.paper.results import Results
 from fedsac.runs.watcher import Watcher
 from tests.data.made import cifar_content, idx_content, put, put_svhn
@@ -197,7 +198,7 @@ def test_results_made_in_parts_are_joined(made_data, finished, tmp_path, capsys)
     Results(made | {"commit": "b"}, (again, whole.runs[3])).save(second)
     joined = Results.joined([first, second])
     assert joined.runs == (*whole.runs[:2], again, whole.runs[3])
-    assert joined.made == {"fedsac": "0.1", "commit": "a, b", "seconds": 3.0, "quick": False}
+    assert joined.made == {"rules": 1, "fedsac": "0.1", "commit": "a, b", "seconds": 3.0, "quick": False}
     assert main(["paper", "figure5", "--from", str(first), "--from", str(second), "--out", str(tmp_path / "out")]) == 0
     assert Results.load(tmp_path / "out" / "results.json") == joined
 
@@ -205,3 +206,9 @@ def test_results_made_in_parts_are_joined(made_data, finished, tmp_path, capsys)
     capsys.readouterr()
     assert main(["paper", "figure5", "--from", str(first), "--from", str(longer)]) == 2
     assert "runs of different lengths do not belong on one page" in capsys.readouterr().err
+
+    Results(made | {"rules": 2}, whole.runs[:1]).save(longer)
+    assert main(["paper", "figure5", "--from", str(first), "--from", str(longer)]) == 2
+    assert "runs under different rules do not belong on one page" in capsys.readouterr().err
+    assert "runs under rules 1, where this fedsac has rules" in (tmp_path / "out" / "README.md").read_text()
+    assert whole.made["rules"] == 2 and "runs under rules" not in how_made(whole)

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedsac import Config
-from fedsac.core.fairness import bcf, gamma, gamma_limit
-from fedsac.methods.shared.targets import targets
+from fedsac.core.fairness import bcf, gamma, gamma_attainable, gamma_limit
 from fedsac.paper.settings import preset
 from fedsac.runs.start import run_together
 
@@ -69,7 +68,7 @@ def config(data: str, scene: str, method: str, options: dict[str, Any], seed: in
     )  # fmt: skip
 
 
-def measured(result: Any) -> dict[str, float]:
+def measured(result: Any) -> dict[str, Any]:
     """What one run shows at the end: means over its last five evaluated rounds."""
     c_v, c = np.array(result.contributions.validation), np.array(result.contributions.test)
     evaluated = [record for record in result.records if record["rewards"] is not None][-5:]
@@ -78,12 +77,11 @@ def measured(result: Any) -> dict[str, float]:
         theta = np.array(record["rewards"])
         best = float(theta.max())
         whole = best if record["global_accuracy"] is None else record["global_accuracy"]
-        attainable = targets(c_v, float(whole), 0.0, 0.0)
         rows.append(
             {
                 "gamma": gamma(c, theta) or 0.0,
                 "limit": gamma_limit(c, best) or np.nan,
-                "attainable": gamma(c, np.where(np.isinf(attainable), whole, attainable)) or np.nan,
+                "attainable": gamma_attainable(c, c_v, float(whole)) or np.nan,
                 "bcf": bcf(c, theta).mean(),
                 "best": best,
                 "whole": whole,
@@ -91,7 +89,9 @@ def measured(result: Any) -> dict[str, float]:
                 "losers": (theta <= c).sum(),
             }
         )
-    return {key: float(np.nanmean([row[key] for row in rows])) for key in rows[0]}
+    means: dict[str, Any] = {key: float(np.nanmean([row[key] for row in rows])) for key in rows[0]}
+    # What every one of them follows from.
+    return means | {"c": c.tolist(), "c_v": c_v.tolist(), "rewards": [record["rewards"] for record in evaluated]}
 
 
 def main() -> None:
@@ -117,7 +117,7 @@ def main() -> None:
             found[f"{data} {scene}"].setdefault(name, {})  # type: ignore[arg-type]
             found[f"{data} {scene}"][name][str(seed)] = measured(result)  # type: ignore[assignment]
         chosen.out.mkdir(parents=True, exist_ok=True)
-        (chosen.out / "plus.json").write_text(json.dumps(found, indent=1))
+        (chosen.out / f"{chosen.study}.json").write_text(json.dumps(found, indent=1))
         print(f"{data}: {time.time() - start:.0f} s", flush=True)
     table(found)
 

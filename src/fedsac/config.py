@@ -233,12 +233,16 @@ def check_version(version: object, where: Path | str) -> None:
 
 def check_rules(path: Path) -> None:
     """Raise where the run whose config this is was begun under other rules than this program's."""
-    rules = tomllib.loads(path.read_text(encoding="utf-8")).get("rules", 1)
+    check_rules_in(path.read_text(encoding="utf-8"), path.parent, f", or begin it again with --config {path}")
+
+
+def check_rules_in(text: str, folder: Path, hint: str = ", or begin it again") -> None:
+    """Raise where the run in a folder, whose config this text is, was begun under other rules."""
+    rules = tomllib.loads(text).get("rules", 1)
     if rules != RULES:
         raise FedsacError(
-            f"{path.parent}: begun under rules {rules}, this fedsac has rules {RULES}, whose numbers would not go with "
-            f"those before; report it as it is, finish it with the version that began it, or begin it again with "
-            f"--config {path}"
+            f"{folder}: begun under rules {rules}, this fedsac has rules {RULES}, whose numbers would not go with "
+            f"those before; report it as it is, finish it with the version that began it{hint}"
         )
 
 

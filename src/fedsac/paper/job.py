@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fedsac.atomic import write_atomic
-from fedsac.config import FORMAT_VERSION, Config, check_rules, read
+from fedsac.config import FORMAT_VERSION, RULES, Config, check_rules, read
 from fedsac.errors import FedsacError
 from fedsac.paper.experiments import FIGURE_SCENES
 from fedsac.paper.results import Results, summarise
@@ -114,6 +114,7 @@ def _provenance(out: Path, configs: Sequence[Config], quick: bool) -> dict[str, 
     cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     return {
         "fedsac": __version__,
+        "rules": RULES,
         "commit": _commit(),
         "source": _source(),
         "torch": torch.__version__,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedsac.atomic import write_atomic
+from fedsac.config import RULES
 from fedsac.paper.cells import Table, span
 from fedsac.paper.claims import Claim, claims
 from fedsac.paper.facts import distances, not_first, plateau
@@ -80,6 +81,11 @@ def how_made(results: Results) -> str:
     lines = []
     if how.pop("quick", False):
         lines.append("- **quick: fewer seeds and rounds than the paper's experiments; not a reproduction**")
+    if how.get("rules", RULES) != RULES:
+        lines.append(
+            f"- **runs under rules {how['rules']}, where this fedsac has rules {RULES}: CFFL and w/o aggregation do "
+            "something else today (docs/decisions.md); shares inside BCF are by the present definition**"
+        )
     seeds = sorted({run.seed for run in runs})
     rounds, methods = sorted({run.rounds for run in runs}), len({run.method for run in runs})
     cells = len({(run.data, run.clients, run.scene) for run in runs})

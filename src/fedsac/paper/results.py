@@ -86,7 +86,7 @@ class Results:
         try:
             read = json.loads(path.read_text())
             check_version(read["format_version"], path)
-            return cls(dict(read["made"]), tuple(map(_run, read["runs"])))
+            return cls({"rules": 1} | dict(read["made"]), tuple(map(_run, read["runs"])))  # before they were written
         except FileNotFoundError:
             raise FedsacError(f"{path}: there is no such file") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -99,6 +99,8 @@ class Results:
         parts = [cls.load(path) for path in paths]
         if len({(bool(part.made.get("quick")), run.rounds) for part in parts for run in part.runs}) > 1:
             raise FedsacError(f"{', '.join(map(str, paths))}: runs of different lengths do not belong on one page")
+        if len({part.made["rules"] for part in parts}) > 1:
+            raise FedsacError(f"{', '.join(map(str, paths))}: runs under different rules do not belong on one page")
         runs = {
             (run.data, run.scene, run.clients, run.method, run.beta, run.seed): run
             for part in parts

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsac.atomic import write_atomic
-from fedsac.config import FORMAT_VERSION, RULES, Config, check_version, settings_in
+from fedsac.config import FORMAT_VERSION, RULES, Config, check_rules_in, check_version, settings_in
 from fedsac.doors import METHODS
 from fedsac.errors import FedsacError
 from fedsac.methods import make
@@ -68,6 +68,8 @@ def resume_compare(out: Path, watcher: Watcher | None = None) -> list[Row]:
     except (OSError, ValueError, KeyError, TypeError):
         raise FedsacError(f"{out} is not a comparison that was begun (it has no sound {LIST})") from None
     check_version(version, out / LIST)
+    for settings in runs.values():  # before anything is written: the version that began it may want to go on
+        check_rules_in(settings, out)
     for name, settings in runs.items():
         if not (out / name / "config.toml").exists():  # killed before this run had its folder
             config = Config(**settings_in(settings, out / LIST))
