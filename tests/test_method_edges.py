@@ -116,6 +116,13 @@ def test_cffl_removes_nobody_for_being_absent(reading):
         assert 2 not in state["removed"]
 
 
+@pytest.mark.parametrize("reading", ["fedsac", "paper"])
+def test_cffl_answering_alone_does_not_pay(reading):
+    method = CFFL(reading=reading, reward_by="own")
+    everybody, alone = played(method, small.task(), [all_of(STEPS[0]), {0: STEPS[0][0]}])
+    assert alone["r"].tolist() == pytest.approx(everybody["r"].tolist())
+
+
 @pytest.mark.parametrize("reading", ["code", "paper"])
 def test_rffl_removes_nobody_for_being_absent(reading):
     method = RFFL(reading=reading, reward_by="own")

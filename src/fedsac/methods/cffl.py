@@ -81,6 +81,10 @@ class CFFL(RemovingMethod):
         if self.reward_by == "contribution":
             r = fresh
         else:
+            former = r[who].sum()
+            if len(who) + len(before) < len(r) and former > 0:
+                # Shares among those who answered: together they keep what they had, or few answers would pay.
+                fresh = fresh * (former / fresh.sum())
             r[who] = 0.5 * r[who] + 0.5 * fresh if self.reading == "paper" else fresh
         r, removed = self.without_the_low(task, r / r.sum(), who, before, len(r))
 
