@@ -49,7 +49,6 @@ SECOND: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SECOND |= {
     "generous .02, damping .5, weigh -2": (V, {"generous": 0.02, "damping": 0.5, "weigh": -2.0}),
-    "the same, above 1": (V, {"generous": 0.02, "damping": 0.5, "weigh": -2.0, "above": 1.0}),
     "FedAvg, server steps": FIRST["FedAvg, server steps"],
 }
 STUDIES = {"first": FIRST, "second": SECOND}

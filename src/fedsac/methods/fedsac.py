@@ -84,9 +84,7 @@ class FedSAC(Method):
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:
             return state
-        model = self.aggregate(task, state, updates)
-        if self.server_steps:
-            model = trained_by_server(task, model, self.server_steps, self.server_share, updates.round)
+        model = self.new_model(task, state, updates)
         rounds_done = updates.round + 1
         importance_due = rounds_done % self.importance_every == 0 or rounds_done == task.rounds
         return self.allocated_state(task, model, rounds_done) if importance_due else state | {"model": model}
@@ -111,6 +109,13 @@ class FedSAC(Method):
             drawn = task.stream("importance samples", rounds_done).permutation(samples)[: self.importance_samples]
             rows = torch.from_numpy(np.sort(drawn)).to(model.device)
         return task.importance(model, rows, exact=not self.first_order)
+
+    def new_model(self, task: Task, state: State, updates: Updates) -> Tensor:
+        """The global model [parameters] after a round, with the server's own steps."""
+        model = self.aggregate(task, state, updates)
+        if not self.server_steps:
+            return model
+        return trained_by_server(task, model, self.server_steps, self.server_share, updates.round)
 
     def aggregate(self, task: Task, state: State, updates: Updates) -> Tensor:
         """The new global model [parameters] (Eq. 8 and 9)."""
