@@ -51,7 +51,14 @@ SECOND |= {
     "generous .02, damping .5, weigh -2": (V, {"generous": 0.02, "damping": 0.5, "weigh": -2.0}),
     "FedAvg, server steps": FIRST["FedAvg, server steps"],
 }
-STUDIES = {"first": FIRST, "second": SECOND}
+OURS = {"generous": 0.005, "damping": 0.5}
+THIRD: dict[str, tuple[str, dict[str, Any]]] = {
+    "samples 0": (V, OURS),
+    "samples .5": (V, OURS | {"samples": 0.5}),
+    "samples 1": (V, OURS | {"samples": 1.0}),
+    "FedAvg, server steps": FIRST["FedAvg, server steps"],
+}
+STUDIES = {"first": FIRST, "second": SECOND, "third": THIRD}
 CELLS = [("cifar10", scene) for scene in ("pow", "cla", "dir:1.0", "dir:2.0", "dir:3.0")]
 CELLS += [("fashion-mnist", scene) for scene in ("pow", "cla", "dir:1.0", "dir:3.0")]
 SEEDS = (100, 101)

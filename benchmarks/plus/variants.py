@@ -16,24 +16,28 @@ LEAST_WEIGHT = 0.05  # of a submodel's score over the best one's, before it is r
 @dataclass(frozen=True)
 class Variant(FedSACPlus):
     """`rate`: how far the server goes from the last model to the new one. `weigh`: updates count by the score of the
-    submodel they come from, relative to the best one's, to this power."""
+    submodel they come from, relative to the best one's, to this power. `samples`: and by their clients' numbers of
+    samples, to this power."""
 
     damping: float = 0.25
     generous: float = 0.0
     rate: float = 1.0
     weigh: float = 0.0
+    samples: float = 0.0
 
     def new_model(self, task: Task, state: State, updates: Updates) -> Tensor:
         before: Tensor = state["model"]
         return before + self.rate * (super().new_model(task, state, updates) - before)
 
     def aggregate(self, task: Task, state: State, updates: Updates) -> Tensor:
-        if not self.weigh:
+        if not self.weigh and not self.samples:
             return super().aggregate(task, state, updates)
         held, before = task.layout.held(updates.neurons), state["model"]
-        relative = torch.tensor(state["scores"], dtype=torch.float64)
-        relative = (relative / relative.max()).clamp_min(LEAST_WEIGHT)
-        w = relative.pow(self.weigh)[updates.who].to(updates.params).unsqueeze(1)
+        weights = torch.tensor(task.samples, dtype=torch.float64).pow(self.samples)
+        if self.weigh:
+            relative = torch.tensor(state["scores"], dtype=torch.float64)
+            weights *= (relative / relative.max()).clamp_min(LEAST_WEIGHT).pow(self.weigh)
+        w = (weights / weights.max())[updates.who].to(updates.params).unsqueeze(1)
         moves = torch.where(held, updates.params - before, 0)
         total: Tensor = before + (w * moves).sum(0) / (held * w).sum(0).clamp_min(self.damping * float(w.sum()))
         return total
