@@ -7,8 +7,12 @@ import pytest
 import torch
 
 from fedsac.compute import training
-from fedsac.compute.cuda import graphs, precision
+from fedsac.compute.cuda import precision
+from fedsac.compute.importance import stored_importance
 from fedsac.compute.samples import Batches, Samples
+from fedsac.core import graphs
+from fedsac.core.aggregation import aggregate_submodels, aggregate_submodels_damped
+from fedsac.core.allocation import allocate
 from fedsac.core.units import Layout
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -128,3 +132,43 @@ def test_threads_share_a_graph(monkeypatch):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def server_steps(seed, device):
+    """Importance, allocation and both aggregations of one round, from inputs drawn anew."""
+    rng = torch.Generator().manual_seed(seed)
+    models = torch.randn(MEMBERS, LAYOUT.parameters, generator=rng).mul(0.2).to(device)
+    neurons = (torch.rand(MEMBERS, LAYOUT.neurons, generator=rng) > 0.4).to(device)
+    x = torch.randint(0, 256, (SAMPLES, 70), dtype=torch.uint8, generator=rng).to(device)
+    y = torch.randint(0, 10, (SAMPLES,), generator=rng).to(device)
+    scale, shift = (torch.rand(1, 70, generator=rng).div(64).to(device) for _ in range(2))
+    r = 100 * torch.rand(MEMBERS, generator=rng, dtype=torch.float64)
+    sent = LAYOUT, models, neurons, models.mean(0)
+    importance = stored_importance(LAYOUT, models[0], Samples(x, y, scale, shift))
+    plain, damped = aggregate_submodels(*sent), aggregate_submodels_damped(*sent, 2.0)
+    return importance, allocate(importance, r), plain, damped
+
+
+def test_server_steps_from_graphs_are_those_of_a_cpu():
+    for seed in range(4):
+        importance, neurons, *aggregated = server_steps(seed, "cuda")
+        expected, _, *expected_aggregated = server_steps(seed, "cpu")
+        torch.testing.assert_close(importance.cpu(), expected, rtol=1e-4, atol=1e-7)
+        for found, wanted in zip(aggregated, expected_aggregated, strict=True):
+            torch.testing.assert_close(found.cpu(), wanted, rtol=1e-5, atol=1e-6)
+        # Of the GPU's own importance, since the order of near ties may differ.
+        r = 100 * torch.rand(MEMBERS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        on_gpu, on_cpu = allocate(importance, r), allocate(importance.cpu(), r)
+        assert torch.equal(on_gpu.cpu(), on_cpu) and neurons.shape == on_cpu.shape
+    assert len(graphs._graphs) == 4 and all(graphs._graphs.values())
+
+
+def test_server_steps_from_graphs_have_the_bits_of_single_launches(monkeypatch):
+    single = []
+    for seed in range(3):
+        monkeypatch.setattr(graphs, "_graphs", OrderedDict())  # nothing has come before: launched one by one
+        single.append(server_steps(seed, "cuda"))
+    monkeypatch.setattr(graphs, "_graphs", OrderedDict())
+    for seed in (0, 0, 1, 2):
+        found = server_steps(seed, "cuda")
+        assert all(torch.equal(f, e) for f, e in zip(found, single[seed], strict=True))

@@ -116,6 +116,27 @@ def test_a_resumed_run_ends_with_the_same_bytes(round, finished, tmp_path):
     assert result.seconds > 0
 
 
+@pytest.mark.parametrize("method", ["fedsac", "cgsv"])
+def test_a_run_killed_in_its_first_round_starts_from_the_contributions_it_kept(method, tmp_path):
+    class Stop(Watcher):
+        def begin(self, run, records):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedsac.run(SMALL.replace(method=method), tmp_path / "killed", watcher=Stop())
+    (checkpoint,) = (tmp_path / "killed" / "checkpoints").iterdir()
+    # No models: what a method starts from can be computed again.
+    assert all(name.startswith("shown/") for name in load_file(checkpoint))
+
+    class NothingMeasured(Watcher):
+        def alone(self, step, steps):
+            raise AssertionError("contributions were kept")
+
+    fedsac.resume(tmp_path / "killed", watcher=NothingMeasured())
+    fedsac.run(SMALL.replace(method=method), tmp_path / "whole")
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
 def test_a_finished_run_resumes_to_itself(copied, finished):
     before = contents(finished)
     assert fedsac.resume(copied).results["last"]["round"] == 4

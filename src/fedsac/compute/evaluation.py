@@ -89,13 +89,7 @@ def _first_layer_kernel(
     from fedsac.compute.cuda import kernels
 
     layer = kernels.Layer(samples.x, weight, bias, normalisation=(scale, shift))
-
-    def activations(rows: Tensor) -> Tensor:
-        out = weight.new_empty(len(weight), len(rows), weight.shape[2])
-        layer.forward(rows.unsqueeze(0), out)
-        return out
-
-    return activations
+    return lambda rows: layer.output(rows.unsqueeze(0))
 
 
 def _chunk_samples(layout: Layout, members: int, params: Tensor) -> int:

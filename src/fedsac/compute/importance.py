@@ -7,17 +7,25 @@ layers after it are computed again: for the last hidden layer, only the logits. 
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedsac.compute.cuda import precision
+from fedsac.compute.evaluation import fold_normalisation
+from fedsac.compute.samples import Samples
+from fedsac.core.graphs import run_as_graph
+from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
 from fedsac.models.network import Network, as_network
 
 ACTIVATION_BYTES = 256 << 20  # of the samples in one chunk
 CPU_LOGIT_BYTES = 2 << 20  # of logits computed at a time on a CPU: what its cache has room for
 GPU_DENSE_BYTES = 256 << 20  # of intermediate values at a time on a GPU, where they go through memory
+
+Layers = list[tuple[Tensor, Tensor]]
 
 
 @torch.no_grad()
@@ -51,19 +59,66 @@ def exact_importance(network: Network, x: Tensor, y: Tensor) -> Tensor:
     return total / len(y)
 
 
+@torch.no_grad()
+def stored_importance(layout: Layout, params: Tensor, samples: Samples) -> Tensor:
+    """`exact_importance` of a model [parameters] on samples as they are stored, normalised by their scale and shift."""
+    if params.is_cuda:
+        from fedsac.compute.cuda import kernels
+
+        if kernels.supports_importance(layout, params):
+            inputs = params, samples.x, samples.y, samples.scale, samples.shift
+            return run_as_graph(_KernelImportance(layout), inputs, ("Eq. 3", layout, precision.current()))[0]
+    folded = fold_normalisation(layout, params.unsqueeze(0), samples.scale, samples.shift)[0]
+    return exact_importance(Network(layout, folded), samples.x.to(params.dtype), samples.y)
+
+
+@dataclass(frozen=True)
+class _KernelImportance:
+    """`stored_importance` by this package's kernels alone, which read the samples as they are stored."""
+
+    layout: Layout
+
+    def __call__(self, params: Tensor, x: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor]:
+        from fedsac.compute.cuda import kernels
+
+        network = Network(self.layout, params)
+        layers, every = _padded(network), torch.arange(len(y), device=params.device)
+        total = params.new_zeros(self.layout.neurons, dtype=torch.float64)
+        for rows, labels in _chunks(network, every.unsqueeze(1), y):
+            first = kernels.Layer(x, *_stacked(layers[0]), normalisation=(scale, shift))
+            activations, pre_activations = [first.output(rows.T)[0]], []
+            own_rows = every[: len(labels)].unsqueeze(0)
+            for i, layer in enumerate(layers[1:]):
+                pre_activations.append(kernels.Layer(activations[i], *_stacked(layer), relu=False).output(own_rows)[0])
+                activations.append(torch.relu(pre_activations[-1]))
+            total += _summed(activations[:-1], pre_activations, layers, labels)
+        return (total / len(y),)
+
+
+def _stacked(layer: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """A layer as that of a stack of one."""
+    weight, bias = layer
+    return weight.unsqueeze(0), bias.unsqueeze(0)
+
+
 def _summed_loss_increases(network: Network, x: Tensor, y: Tensor) -> Tensor:
     """Increases of the loss [neurons], summed over the samples of one chunk."""
     layers = _padded(network)
-    activations, pre_activations = [], [torch.addmm(layers[0][1], x, layers[0][0])]
+    activations, pre_activations = [torch.addmm(layers[0][1], x, layers[0][0]).relu_()], []
     for weight, bias in layers[1:]:
-        activations.append(torch.relu(pre_activations[-1]))
         pre_activations.append(torch.addmm(bias, activations[-1], weight))
-    loss = _loss(pre_activations[-1], y)
+        activations.append(torch.relu(pre_activations[-1]))
+    return _summed(activations[:-1], pre_activations, layers, y)
 
+
+def _summed(activations: list[Tensor], pre_activations: list[Tensor], layers: Layers, y: Tensor) -> Tensor:
+    """Increases of the loss [neurons], summed over the samples, from the activations of the hidden layers and the
+    pre-activations of all layers but the first."""
+    loss = _loss(pre_activations[-1], y)
     # A GPU is fast with few large products, a CPU with small ones that stay in its cache.
-    increases_of = _loss_increases_cuda if x.is_cuda else _loss_increases
+    increases_of = _loss_increases_cuda if loss.is_cuda else _loss_increases
     increases = [
-        increases_of(activation, layers[i + 1][0], pre_activations[i + 1], layers[i + 2 :], y, loss)
+        increases_of(activation, layers[i + 1][0], pre_activations[i], layers[i + 2 :], y, loss)
         for i, activation in enumerate(activations)
     ]
     return torch.cat(increases)
@@ -99,12 +154,9 @@ def _summed_first_order(network: Network, x: Tensor, y: Tensor) -> Tensor:
 
 def _chunks(network: Network, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Inputs and labels in chunks of samples whose activations take `ACTIVATION_BYTES`."""
-    sizes = network.layout.sizes
-    chunk = max(1, ACTIVATION_BYTES // (x.element_size() * (sum(sizes) + 2 * max(sizes[1:]))))
+    sizes, itemsize = network.layout.sizes, network.params.element_size()
+    chunk = max(1, ACTIVATION_BYTES // (itemsize * (sum(sizes) + 2 * max(sizes[1:]))))
     return zip(x.split(chunk), y.split(chunk), strict=True)
-
-
-Layers = list[tuple[Tensor, Tensor]]
 
 
 def _loss_increases(a: Tensor, weight: Tensor, next_z: Tensor, later: Layers, y: Tensor, loss: Tensor) -> Tensor:

@@ -65,7 +65,8 @@ def _members_at_once(layout: Layout, members: int, batch: int, itemsize: int) ->
 def _train_on_gpu(
     layout: Layout, models: Tensor, neurons: Tensor | None, pool: Samples, batches: Batches, lr: Tensor
 ) -> tuple[Tensor, Tensor]:
-    from fedsac.compute.cuda import graphs, kernels
+    from fedsac.compute.cuda import kernels
+    from fedsac.core import graphs
 
     def work(*inputs: Tensor) -> tuple[Tensor, Tensor]:
         models, rows, weight, lr, scale, shift, *masks = inputs

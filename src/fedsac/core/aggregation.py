@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fedsac.core.graphs import run_as_graph
 from fedsac.core.units import Layout
 
 
@@ -30,7 +31,8 @@ def aggregate_submodels(layout: Layout, models: Tensor, neurons: Tensor, previou
     [k, parameters]. On a GPU, as `aggregate`: there, few large operations are faster.
     """
     if models.is_cuda:
-        return aggregate(models, layout.held(neurons), previous)
+        sent = models, neurons, previous
+        return run_as_graph(lambda m, n, before: (aggregate(m, layout.held(n), before),), sent, ("Eq. 9", layout))[0]
     new = previous.clone()
     layers = zip(layout.views(models), layout.views(new), layout.ends(neurons), strict=True)
     for (weights, biases), (weight, bias), (inputs, outputs) in layers:
@@ -42,6 +44,17 @@ def aggregate_submodels(layout: Layout, models: Tensor, neurons: Tensor, previou
         torch.where(holders > 0, total.div_(holders.clamp_min(1)), weight, out=weight)
         bias.copy_(aggregate(biases, outputs, bias))
     return new
+
+
+def aggregate_submodels_damped(
+    layout: Layout, models: Tensor, neurons: Tensor, previous: Tensor, least_holders: float
+) -> Tensor:
+    """`aggregate_damped`, from masks of the neurons [k, neurons] that each client holds."""
+
+    def work(models: Tensor, neurons: Tensor, previous: Tensor) -> tuple[Tensor]:
+        return (aggregate_damped(models, layout.held(neurons), previous, least_holders),)
+
+    return run_as_graph(work, (models, neurons, previous), ("damped", layout, least_holders))[0]
 
 
 def aggregate_damped(models: Tensor, held: Tensor, previous: Tensor, least_holders: float) -> Tensor:

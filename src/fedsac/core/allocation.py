@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedsac.core.graphs import run_as_graph
 from fedsac.core.transfer import to_device
 from fedsac.errors import FedsacError
 
@@ -57,13 +58,14 @@ def check_finite(importance: Tensor) -> None:
 
 def allocate_unchecked(importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor:
     """`allocate` without `check_finite`, which would wait for a GPU to finish its queued work."""
-    importance = importance.double()
     r = torch.as_tensor(reputation, dtype=torch.float64)
-    best = to_device(r == r.max(), importance.device)
+    return run_as_graph(_prefixes, (importance.double(), to_device(r, importance.device)), "Eq. 7")[0]
+
+
+def _prefixes(importance: Tensor, r: Tensor) -> tuple[Tensor]:
     order = importance.argsort(stable=True)
     cumulative = shares(importance)[order].cumsum(0)
-    limit = to_device(r + TOLERANCE_PERCENT, importance.device)
-    length = torch.searchsorted(cumulative, limit, right=True).clamp_min(1)
+    length = torch.searchsorted(cumulative, r + TOLERANCE_PERCENT, right=True).clamp_min(1)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order), device=order.device)
-    return best.unsqueeze(1) | (rank < length.unsqueeze(1))
+    return ((r == r.max()).unsqueeze(1) | (rank < length.unsqueeze(1)),)

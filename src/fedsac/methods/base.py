@@ -17,7 +17,7 @@ from torch import Tensor
 from fedsac import rng
 from fedsac.compute import evaluation, training
 from fedsac.compute.batches import stacked_batches
-from fedsac.compute.importance import exact_importance, first_order_importance
+from fedsac.compute.importance import first_order_importance, stored_importance
 from fedsac.compute.samples import Batches, Samples
 from fedsac.config import Config
 from fedsac.core.metrics import Metric, accuracy
@@ -61,9 +61,10 @@ class Task:
         """Importance [neurons] of a model [parameters] on V (Eq. 3), or on some rows of it; its first-order
         approximation where it need not be `exact`."""
         v = self.validation if rows is None else self.part(rows)
+        if exact:
+            return stored_importance(self.layout, params, v)
         folded = evaluation.fold_normalisation(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
-        measure = exact_importance if exact else first_order_importance
-        return measure(Network(self.layout, folded), v.x.to(params.dtype), v.y)
+        return first_order_importance(Network(self.layout, folded), v.x.to(params.dtype), v.y)
 
     def evaluate(self, params: Tensor, neurons: Tensor | None, samples: Samples | None = None) -> Tensor:
         """Scores by `metric` on V (or a part of it) of submodels of `params` [S or 1, parameters] with `neurons` [S,

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from fedsac.config import Config
-from fedsac.core.aggregation import aggregate_damped, aggregate_submodels
+from fedsac.core.aggregation import aggregate_submodels, aggregate_submodels_damped
 from fedsac.core.allocation import allocate_unchecked, check_finite, reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
@@ -119,7 +119,7 @@ class FedSAC(Method):
 
     def aggregate(self, task: Task, state: State, updates: Updates) -> Tensor:
         """The new global model [parameters] (Eq. 8 and 9)."""
+        sent = task.layout, updates.params, updates.neurons, state["model"]
         if self.damping:
-            held, least_holders = task.layout.held(updates.neurons), self.damping * len(updates.clients)
-            return aggregate_damped(updates.params, held, state["model"], least_holders)
-        return aggregate_submodels(task.layout, updates.params, updates.neurons, state["model"])
+            return aggregate_submodels_damped(*sent, self.damping * len(updates.clients))
+        return aggregate_submodels(*sent)

@@ -124,9 +124,10 @@ class Running:
         whole = self._whole
         if self.folder is not None and self.contributions is not None:
             beside = self.engine_state() | {f"{MEMORY}{name}": value for name, value in whole.memory.items()}
-            checkpoint = Checkpoint(
-                whole.round, whole.state | beside, self.contributions, self.prepared.fingerprint, whole.shown
-            )
+            # Before the first round the state is what `start` returns, and may be computed again: for hundreds of runs
+            # whose clients each have a model, writing it takes minutes.
+            state = (whole.state if whole.round else {}) | beside
+            checkpoint = Checkpoint(whole.round, state, self.contributions, self.prepared.fingerprint, whole.shown)
             self.folder.commit(checkpoint, self.records[: whole.round], seconds)
         self.committed = whole.round
 

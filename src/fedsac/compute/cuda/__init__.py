@@ -1,1 +1,1 @@
-"""What is specific to CUDA: Triton kernels, CUDA graphs, precision of products."""
+"""What is specific to CUDA: Triton kernels, precision of products."""

@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedsac.compute.cuda import precision
+from fedsac.core.units import Layout
 
 PRECISIONS: dict[str, Any] = {"float32": "tf32x3", "tf32": "tf32", "bf16": "bf16"}
 MAX_NEXT_LAYER_NEURONS = 512  # in the layer after the one whose importance is measured by a kernel
@@ -221,6 +222,12 @@ class Layer:
             block_features=block_features, precision=_precision(), num_warps=warps,
         )  # fmt: skip
 
+    def output(self, rows: Tensor) -> Tensor:
+        """What `forward` writes, as a new tensor [S, n, width]."""
+        out = self._weight.new_empty(len(self._weight), rows.shape[1], self._width)
+        self.forward(rows, out)
+        return out
+
     def update(self, rows: Tensor, delta: Tensor) -> None:
         """weight += inputs.T @ delta, bias += delta.sum(1) of the first k members, from rows [k, batch] of x and delta
         [k, batch, width]. Only for layers made from contiguous weights: of others, this updates a copy."""
@@ -394,6 +401,14 @@ def supports_loss_increases(next_z: Tensor, later: list[tuple[Tensor, Tensor]]) 
     classes = later[-1][0].shape[1] if later else next_width
     shapes = len(later) <= 1 and next_width <= MAX_NEXT_LAYER_NEURONS and classes in (16, 32, 64)
     return next_z.dtype == torch.float32 and shapes
+
+
+def supports_importance(layout: Layout, params: Tensor) -> bool:
+    """Is there a kernel for every layer of a model [parameters] whose importance is measured?"""
+    *hidden, classes = layout.sizes[1:]
+    padded = -(-classes // 16) * 16
+    fits = all(width <= MAX_NEXT_LAYER_NEURONS for width in hidden[1:])
+    return params.dtype == torch.float32 and 1 <= len(hidden) <= 2 and fits and padded in (16, 32, 64)
 
 
 def loss_increases(

@@ -1,8 +1,9 @@
-"""CUDA graphs for small stacks, whose kernels take longer to launch than to run: work of the same shape that comes a
-second time is captured as a graph, and from then on launched as one.
+"""CUDA graphs for small work, whose kernels take longer to launch than to run: small stacks, and the server's steps.
+Work of the same shape that comes a second time is captured as a graph, and from then on launched as one.
 
-Only for work by this package's own kernels. cuBLAS allocates a workspace, which all graphs captured on one stream
-share and which is freed with the graph that allocated it: two graphs that run at the same time would overwrite it.
+Not for matrix products by torch. cuBLAS allocates a workspace, which all graphs captured on one stream share and which
+is freed with the graph that allocated it: two graphs that run at the same time would overwrite it. Nor for what waits
+for the GPU or copies from the CPU.
 
 A graph reads and writes fixed addresses in memory. So it has its own copies of the inputs, and returns copies of its
 results.
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 MAX_STACK_PARAMETERS = 1 << 24  # in a larger stack, kernels run for longer than the next one takes to launch
-MAX_GRAPHS = 8  # kept, with the memory of their work: local, standalone and extra-epoch training of two groups of runs
+MAX_GRAPHS = 24  # kept, with the memory of their work: training of three kinds in two groups of runs, server steps
 
 Work = Callable[..., tuple[Tensor, ...]]
 
@@ -42,10 +43,12 @@ class CapturedWork:
 
 
 def run_as_graph(work: Work, inputs: tuple[Tensor, ...], depends_on: Hashable) -> tuple[Tensor, ...]:
-    """work(*inputs), with the same bits, from a captured graph where there is one.
+    """work(*inputs), with the same bits, on a GPU from a captured graph where there is one.
 
     `depends_on` names everything but the inputs that the work depends on; tensors by their `memory_key`.
     """
+    if not inputs[0].is_cuda:
+        return work(*inputs)
     # Each stream has its own graphs: replays of one graph must wait for each other.
     stream = torch.cuda.current_stream(inputs[0].device)
     key = (depends_on, stream.device, stream.cuda_stream, tuple((t.shape, t.dtype) for t in inputs))
