@@ -65,11 +65,27 @@ class Seconds(Watcher):
         self.now += 1
 
 
-def test_commits_take_a_twentieth_of_the_time_at_most(tmp_path, monkeypatch):
-    """Two seconds for a commit: the next one comes when forty have gone by."""
+def test_commits_take_a_fiftieth_of_the_time_at_most(tmp_path, monkeypatch):
+    """Two seconds for a commit: the second one comes when a hundred have gone by, the third after another hundred."""
     seconds = Seconds(monkeypatch)
-    fedsac.run_together([TINY.replace(rounds=90, eval_every=90)], [tmp_path / "run"], seconds, every_round=False)
-    assert seconds.commits == [0, 40, 80, 90]
+    fedsac.run_together([TINY.replace(rounds=210, eval_every=210)], [tmp_path / "run"], seconds, every_round=False)
+    assert seconds.commits == [0, 98, 196, 210]
+
+
+def test_commits_go_from_run_to_run(tmp_path, monkeypatch):
+    """A round of both runs takes two seconds, and so does a commit of one: each has one of its own in its turn."""
+    seconds, rounds = Seconds(monkeypatch), {"fedavg": [], "fedsac": []}
+    commit = Folder.commit
+
+    def noted(folder, checkpoint, *others):
+        rounds[folder.config.method].append(checkpoint.round)
+        return commit(folder, checkpoint, *others)
+
+    monkeypatch.setattr(Folder, "commit", noted)
+    configs = [TINY.replace(method=method, rounds=260, eval_every=260) for method in rounds]
+    fedsac.run_together(configs, [tmp_path / method for method in rounds], seconds, every_round=False)
+    # Four seconds by the first round: 200 must have gone by, 300 for the next commit, and so on.
+    assert rounds == {"fedavg": [0, 98, 196, 260], "fedsac": [0, 147, 245, 260]}
 
 
 def test_commits_after_every_round_where_that_is_asked_for(tmp_path, monkeypatch):

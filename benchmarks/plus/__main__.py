@@ -53,10 +53,13 @@ SECOND |= {
 }
 OURS = {"generous": 0.005, "damping": 0.5}
 THIRD: dict[str, tuple[str, dict[str, Any]]] = {
-    "samples 0": (V, OURS),
-    "samples .5": (V, OURS | {"samples": 0.5}),
-    "samples 1": (V, OURS | {"samples": 1.0}),
+    "FedSAC+": (V, OURS),
+    "samples": (V, OURS | {"samples": 1.0}),
+    "rate 1.5": (V, OURS | {"rate": 1.5}),
+    "samples, rate 1.5": (V, OURS | {"samples": 1.0, "rate": 1.5}),
+    "samples, damping .25": (V, OURS | {"samples": 1.0, "damping": 0.25}),
     "FedAvg, server steps": FIRST["FedAvg, server steps"],
+    "FedAvg, server steps, rate 1.5": ("benchmarks.plus.variants:FedAvgRate", {"rate": 1.5}),
 }
 STUDIES = {"first": FIRST, "second": SECOND, "third": THIRD}
 CELLS = [("cifar10", scene) for scene in ("pow", "cla", "dir:1.0", "dir:2.0", "dir:3.0")]

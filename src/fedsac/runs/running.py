@@ -20,7 +20,7 @@ from fedsac.runs.watcher import RunInfo
 
 ENGINE = "federation"  # the name of what an engine adds to a checkpoint's state
 MEMORY = "behaviour/"  # before the names of what client behaviours remember, in a checkpoint's state
-COMMIT_SHARE = 1 / 20  # of the time, at the most, for commits where they are not made after every round
+COMMIT_SHARE = 1 / 50  # of the time, at the most, for commits where they are not made after every round
 
 
 @dataclass(frozen=True)
@@ -162,40 +162,39 @@ class Running:
 
 
 class Commits:
-    """When rounds are committed: after every round, or, where many runs write a lot, as soon as commits take no more
-    than `COMMIT_SHARE` of the time."""
+    """When rounds are committed: after every round, or, where many runs write a lot, one run after the other, as long
+    as commits take no more than `COMMIT_SHARE` of the time."""
 
     def __init__(self, runs: Sequence[Running], clock: "Clock", every_round: bool) -> None:
         self.clock, self._runs, self._every_round = clock, runs, every_round
-        self._cost, self._when = 0.0, time.monotonic()
+        self._start, self._spent = time.monotonic(), 0.0
 
     def at_once(self, runs: Sequence[Running]) -> None:
-        """Runs have begun, or go on with other clients: contributions are kept, and so is what a commit costs."""
-        if not runs:
-            return
-        self._when = time.monotonic()
-        self._make(runs)
-        self._cost, self._when = time.monotonic() - self._when, time.monotonic()
+        """Runs have begun, or go on with other clients: contributions are kept."""
+        for run in runs:
+            self._make(run)
 
     def after_round(self) -> None:
-        start = time.monotonic()
-        due = self._every_round or (start - self._when) * COMMIT_SHARE >= self._cost
-        # A run that is over and keeps no models needs no checkpoint: its log is written when it is finished.
-        self._make([run for run in self._waiting() if (run.keep_models if run.over else due)])
-        if due:
-            self._when = time.monotonic()
-            self._cost = self._when - start
+        for run in sorted(self._waiting(), key=lambda run: run.committed):
+            # A run that is over and keeps no models needs no checkpoint: its log is written when it is finished.
+            if self._every_round or (run.keep_models if run.over else self._affordable()):
+                self._make(run)
 
     def now(self) -> None:
         """An interruption: all whole rounds are kept."""
-        self._make(self._waiting())
+        for run in self._waiting():
+            self._make(run)
 
     def _waiting(self) -> list[Running]:
         return [run for run in self._runs if run.begun and run.uncommitted]
 
-    def _make(self, runs: Sequence[Running]) -> None:
-        for run in runs:
-            run.commit(self.clock.seconds(run))
+    def _affordable(self) -> bool:
+        return self._spent <= COMMIT_SHARE * (time.monotonic() - self._start)
+
+    def _make(self, run: Running) -> None:
+        before = time.monotonic()
+        run.commit(self.clock.seconds(run))
+        self._spent += time.monotonic() - before
 
 
 def _refuse_reserved(state: State) -> None:
