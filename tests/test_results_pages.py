@@ -57,6 +57,7 @@ def test_fedsac_plus_by_cell():
     [
         (1, "first", ("cifar10",), ("bcf", "gamma", "whole", "mean", "losers")),
         (2, "second", ("cifar10", "fashion"), ("bcf", "gamma", "whole")),
+        (3, "third", ("cifar10",), ("bcf", "gamma", "attainable", "whole", "mean", "losers")),
     ],
 )
 def test_fedsac_plus_by_variant(table, study, groups, keys):

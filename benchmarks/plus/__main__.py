@@ -61,7 +61,10 @@ THIRD: dict[str, tuple[str, dict[str, Any]]] = {
     "FedAvg, server steps": FIRST["FedAvg, server steps"],
     "FedAvg, server steps, rate 1.5": ("benchmarks.plus.variants:FedAvgRate", {"rate": 1.5}),
 }
-STUDIES = {"first": FIRST, "second": SECOND, "third": THIRD}
+RIVALS: dict[str, tuple[str, dict[str, Any]]] = {
+    f"Aequa, least width {width:g}": ("aequa", {"least_width": width}) for width in (0.05, 0.1, 0.25, 0.5, 0.75)
+}
+STUDIES = {"first": FIRST, "second": SECOND, "third": THIRD, "rivals": RIVALS}
 CELLS = [("cifar10", scene) for scene in ("pow", "cla", "dir:1.0", "dir:2.0", "dir:3.0")]
 CELLS += [("fashion-mnist", scene) for scene in ("pow", "cla", "dir:1.0", "dir:3.0")]
 SEEDS = (100, 101)

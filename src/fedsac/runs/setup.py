@@ -1,7 +1,8 @@
 """From a config to what a run needs: the clients' data on the device, initial weights, the server's task."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,6 +34,7 @@ SETUP_INDEPENDENT = (
 )
 # Settings that earlier versions did not have: at its default, such a one is left out.
 LATER = ("metric", "standalone_checkpoints")
+MAX_THREADS = 4  # that deal out data sets: each needs hundreds of megabytes
 
 
 @dataclass(frozen=True)
@@ -113,35 +115,54 @@ def prepare(
     """Prepare runs that will share stacks: data sets are read once, images lie on the device once, and runs that
     differ only in their method share everything else. `new` runs have no contributions yet: a file with them must be
     there, and sound."""
-    read: dict[tuple[object, ...], DataSet] = {}
-    on_device = _DataOnDevice()
-    alike: dict[str, Prepared] = {}
-    prepared = []
-    for i, config in enumerate(configs):
+    for config in configs:
         _look_up(config, new=new)
-        if splits is None:
+    on_device = _DataOnDevice()
+    if splits is not None:
+        prepared = [on_device.prepare(_of_split(config, own), own) for config, own in zip(configs, splits, strict=True)]
+    else:
+        read: dict[tuple[object, ...], DataSet] = {}
+        wanted: list[tuple[str, Config]] = []  # with a key: runs alike in it share everything but the config
+        to_deal: dict[str, tuple[DataSet, Config]] = {}
+        for config in configs:
             key = (config.data, config.data_dir, config.label, config.share)
             if key not in read:
                 folder = None if config.data_dir is None else Path(config.data_dir)
                 read[key] = subsample(load(config.data, folder, label=config.label, quiet=quiet), config.share)
             config = _with_defaults(config, read[key])
-            assert config.scene is not None and config.clients is not None
             common = config.replace(**{name: getattr(DEFAULTS, name) for name in SETUP_INDEPENDENT}).toml()
-            if common in alike:
-                prepared.append(replace(alike[common], config=config))
-                continue
-            drawn_from = config.effective_split_seed
-            dealt = split(read[key], config.scene, config.clients, config.samples_per_client, drawn_from)
-        else:
-            dealt = splits[i]
-            config = _with_defaults(config.replace(scene=dealt.scene, clients=len(dealt.clients)), dealt.data)
-        prepared.append(on_device.prepare(config, dealt))
-        if splits is None:
-            alike[common] = prepared[-1]
+            wanted.append((common, config))
+            to_deal.setdefault(common, (read[key], config))
+        alike = {
+            common: on_device.prepare(config, dealt)
+            for (common, (_, config)), dealt in zip(to_deal.items(), _dealt(list(to_deal.values())), strict=True)
+        }
+        prepared = [
+            # A user's network has its own hidden layers.
+            replace(alike[common], config=config.replace(hidden=alike[common].config.hidden))
+            for common, config in wanted
+        ]
     for each in prepared:
         if new and each.config.contributions is not None:
             read_given(Path(each.config.contributions), each.clients.names)
     return prepared
+
+
+def _of_split(config: Config, dealt: Split) -> Config:
+    return _with_defaults(config.replace(scene=dealt.scene, clients=len(dealt.clients)), dealt.data)
+
+
+def _dealt(wanted: Sequence[tuple[DataSet, Config]]) -> Iterator[Split]:
+    """The data sets, each dealt out as its config says: several at a time, since for images each takes a while, but not
+    by a user's own function, which may not be made for it."""
+
+    def deal(data: DataSet, config: Config) -> Split:
+        assert config.scene is not None and config.clients is not None
+        return split(data, config.scene, config.clients, config.samples_per_client, config.effective_split_seed)
+
+    own = any(_is_function(config.scene or "") for _, config in wanted)
+    with ThreadPoolExecutor(1 if own else min(torch.get_num_threads(), MAX_THREADS)) as pool:
+        yield from pool.map(deal, *zip(*wanted, strict=True))
 
 
 def _look_up(config: Config, *, new: bool) -> None:
