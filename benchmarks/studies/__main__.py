@@ -1,5 +1,7 @@
 """`python -m benchmarks.studies NAME OUT [--device cuda] [--data-dir FOLDER]` carries out a study: methods, judge or
 long. Interrupted, it goes on with the same command. The raw files are OUT/NAME/*.json.
+
+`python -m benchmarks.studies page NAME` writes docs/results/NAME.md from docs/results/NAME/*.json.
 """
 
 import argparse
@@ -12,12 +14,13 @@ from benchmarks.studies.carrying_out import Lines, carry_out
 from benchmarks.studies.definitions import STUDIES, Study
 from fedsac.errors import FedsacError
 
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+
 
 def main(arguments: list[str] | None = None) -> None:
-    # Whoever limits the time of a command ends it with SIGTERM: that, too, is an interruption that keeps all rounds.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        study(_parsed(arguments))
+        chosen = _parsed(arguments)
+        chosen.do(chosen)
     except FedsacError as error:
         raise SystemExit(f"studies: {error}") from None
     except KeyboardInterrupt:
@@ -27,7 +30,19 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.studies", description=__doc__, allow_abbrev=False)
-    parser.add_argument("name", choices=STUDIES)
+    commands = parser.add_subparsers(required=True, metavar="NAME")
+    for name, whole in STUDIES.items():
+        command = commands.add_parser(name, help=f"{len(whole.cells)} cells, {whole.rounds} rounds", allow_abbrev=False)
+        _add_study(command)
+        command.set_defaults(do=study, name=name)
+    page = commands.add_parser("page", help="write a study's page from its raw files", allow_abbrev=False)
+    page.add_argument("name", choices=STUDIES)
+    page.add_argument("--docs", type=Path, default=RESULTS, metavar="FOLDER", help="[docs/results]")
+    page.set_defaults(do=write_page)
+    return parser.parse_args(arguments)
+
+
+def _add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, help="folder of the runs and raw files")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda", "auto"))
     parser.add_argument("--data-dir", metavar="FOLDER", help="folder with the data sets")
@@ -41,7 +56,6 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     tries.add_argument("--seeds", type=int, metavar="N")
     tries.add_argument("--rounds", type=int)
     tries.add_argument("--eval-every", type=int)
-    return parser.parse_args(arguments)
 
 
 def study(chosen: argparse.Namespace) -> None:
@@ -49,6 +63,14 @@ def study(chosen: argparse.Namespace) -> None:
     common = {"device": chosen.device, "data_dir": chosen.data_dir}
     done = carry_out(wanted, wanted.selected(chosen.only), chosen.out, Lines(), chosen.minutes, **common)
     print(f"raw files: {chosen.out / wanted.name}" + ("" if done else "; the same command goes on"))
+
+
+def write_page(chosen: argparse.Namespace) -> None:
+    from benchmarks.studies import judge_page, long_page, methods_page
+
+    pages = {"methods": methods_page, "judge": judge_page, "long": long_page}
+    for path in pages[chosen.name].write(chosen.docs):
+        print(path)
 
 
 def _scaled(whole: Study, chosen: argparse.Namespace) -> Study:
@@ -64,4 +86,6 @@ def _scaled(whole: Study, chosen: argparse.Namespace) -> Study:
 
 
 if __name__ == "__main__":
+    # Whoever limits the time of a command ends it with SIGTERM: that, too, is an interruption that keeps all rounds.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     main()
