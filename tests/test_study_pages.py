@@ -1,5 +1,5 @@
-"""Numbers on the pages of the studies, tiny ones and those in docs, derived from the raw files once more, in a few lines
-of their own."""
+"""Numbers on the pages of the studies, tiny ones, made-up ones and those in docs, derived from the raw files once more,
+in a few lines of their own."""
 
 import json
 import re
@@ -12,6 +12,8 @@ import pytest
 from scipy import stats
 
 import fedsac
+from benchmarks.studies import raw
+from fedsac import Config
 from tests.test_results_pages import rounded
 from tests.tiny_studies import PAGES, made_in
 
@@ -20,8 +22,43 @@ LABELS = ("last", "selected", "best")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return made_in(tmp_path_factory.mktemp("studies"))
+def folders(tmp_path_factory):
+    """Where the pages are: those of tiny studies, and of numbers that were never measured."""
+    tiny, made_up = tmp_path_factory.mktemp("tiny"), tmp_path_factory.mktemp("made-up")
+    for name in ("methods", "judge"):
+        write_made_up(made_up, name)
+    return {"tiny": made_in(tiny), "made up": made_up, "docs": DOCS}
+
+
+def write_made_up(folder, name):
+    """Six seeds, in which methods differ significantly, rewards tie with contributions, and a gamma does not exist."""
+    draw, runs = np.random.default_rng(0), []
+    for seed in range(6):
+        c = np.sort(draw.integers(300, 500, 4)) / 1000
+        best = c.max() + 0.1 + 0.01 * draw.random()
+        rewards = {
+            "fedsac-plus": (c + (c + best) / 2) / 2,
+            "fedavg-server": best - 0.02 * draw.random(4),
+            "standalone": np.where(np.arange(4) == 1, c, c + draw.normal(0, 0.01, 4)),
+            "server-alone": np.full(4, best),
+        }
+        rewards["fedsac-plus"][-1] = best + 0.005
+        if seed == 2:
+            rewards["fedavg-server"][:] = best
+        for method, theta in rewards.items():
+            about = {"data": "cifar10", "scene": "cla", "clients": 4, "method": method, "seed": seed}
+            common = {} if method == "standalone" else {"global": best}
+            labels = {
+                label: {"round": 3 - k, "rewards": [*theta[:-1], theta[-1] - k / 50], "global": None} | common
+                for k, label in enumerate(LABELS)
+            }
+            known = (c + draw.normal(0, 0.01, 4)).tolist()
+            scores = {"contributions": known, "contributions_test": c.tolist(), "megabytes": seed + 1.0}
+            runs.append(about | scores | {"labels": labels})
+    configs = [Config(data="cifar10", scene="cla", clients=4)]
+    (folder / name).mkdir()
+    raw.write(folder / name / "cifar10-cla-4.json", raw.head(name, configs), {"seconds": 1.0}, runs)
+    PAGES[name].write(folder)
 
 
 def is_raw(path):
@@ -32,12 +69,11 @@ IN_DOCS = [name for name in PAGES if any(map(is_raw, (DOCS / name).glob("*.json"
 
 
 def places(name):
-    return ["tiny", *(["docs"] if name in IN_DOCS else [])]
+    return ["tiny", *(["made up"] if name != "long" else []), *(["docs"] if name in IN_DOCS else [])]
 
 
-def page(place, name, made):
+def page(folder, name):
     """The tables below each heading of a page, as rows of texts without the head; and the runs of each cell."""
-    folder = made if place == "tiny" else DOCS
     tables, heading = {}, ""
     for is_table, lines in groupby((folder / f"{name}.md").read_text().splitlines(), lambda line: line[:1] == "|"):
         lines = list(lines)
@@ -158,8 +194,8 @@ def check_cell(rows, runs):
 
 
 @pytest.mark.parametrize("place", places("methods"))
-def test_the_methods_page(place, made):
-    tables, cells = page(place, "methods", made)
+def test_the_methods_page(place, folders):
+    tables, cells = page(folders[place], "methods")
     for title, runs in cells.items():
         check_cell(tables[title][0], runs)
     counted = tables[f"How often each is first, of {len(cells)} cells"]
@@ -176,8 +212,8 @@ def test_the_methods_page(place, made):
 
 
 @pytest.mark.parametrize("place", places("judge"))
-def test_the_judges_page(place, made):
-    tables, cells = page(place, "judge", made)
+def test_the_judges_page(place, folders):
+    tables, cells = page(folders[place], "judge")
     goals = {row[0]: row[1:] for row in tables["The goal, cell by cell"][0]}
     assert set(goals) == set(cells)
     reached, differences = {}, {}
@@ -191,7 +227,7 @@ def test_the_judges_page(place, made):
     said = re.findall(
         r"- (\d+) clients, (\d+) cells: inside BCF reached in (\d+), gamma in (\d+), best reward in (\d+) by.*? above "
         r"-0.3 in (\d+), below it in (\d+)\), nobody worse off in (\d+), all four in (\d+)\..*: ([-+.\d]+) points",
-        ((made if place == "tiny" else DOCS) / "judge.md").read_text(),
+        (folders[place] / "judge.md").read_text(),
     )
     assert [int(group[0]) for group in said] == list(reached)
     for clients, count, bcf, gamma, reward, above, below, nobody, everything, mean in said:
@@ -248,8 +284,8 @@ def check_frontier(rows, cells):
 
 
 @pytest.mark.parametrize("place", places("long"))
-def test_the_page_of_long_runs(place, made):
-    tables, cells = page(place, "long", made)
+def test_the_page_of_long_runs(place, folders):
+    tables, cells = page(folders[place], "long")
     for title, runs in cells.items():
         single, chosen = tables[title]
         for name, t, *texts in single:
