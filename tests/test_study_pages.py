@@ -26,13 +26,16 @@ def folders(tmp_path_factory):
     """Where the pages are: those of tiny studies, and of numbers that were never measured."""
     tiny, made_up = tmp_path_factory.mktemp("tiny"), tmp_path_factory.mktemp("made-up")
     for name in ("methods", "judge"):
-        write_made_up(made_up, name)
+        (made_up / name).mkdir()
+        for k, scene in enumerate(("cla", "dir:1.0")):
+            write_made_up(made_up / name, scene, np.random.default_rng(k))
+        PAGES[name].write(made_up)
     return {"tiny": made_in(tiny), "made up": made_up, "docs": DOCS}
 
 
-def write_made_up(folder, name):
+def write_made_up(folder, scene, draw):
     """Six seeds, in which methods differ significantly, rewards tie with contributions, and a gamma does not exist."""
-    draw, runs = np.random.default_rng(0), []
+    runs = []
     for seed in range(6):
         c = np.sort(draw.integers(300, 500, 4)) / 1000
         best = c.max() + 0.1 + 0.01 * draw.random()
@@ -45,8 +48,10 @@ def write_made_up(folder, name):
         rewards["fedsac-plus"][-1] = best + 0.005
         if seed == 2:
             rewards["fedavg-server"][:] = best
+        if scene == "cla":
+            rewards["server-alone"][0] -= 0.001
         for method, theta in rewards.items():
-            about = {"data": "cifar10", "scene": "cla", "clients": 4, "method": method, "seed": seed}
+            about = {"data": "cifar10", "scene": scene, "clients": 4, "method": method, "seed": seed}
             common = {} if method == "standalone" else {"global": best}
             labels = {
                 label: {"round": 3 - k, "rewards": [*theta[:-1], theta[-1] - k / 50], "global": None} | common
@@ -55,10 +60,8 @@ def write_made_up(folder, name):
             known = (c + draw.normal(0, 0.01, 4)).tolist()
             scores = {"contributions": known, "contributions_test": c.tolist(), "megabytes": seed + 1.0}
             runs.append(about | scores | {"labels": labels})
-    configs = [Config(data="cifar10", scene="cla", clients=4)]
-    (folder / name).mkdir()
-    raw.write(folder / name / "cifar10-cla-4.json", raw.head(name, configs), {"seconds": 1.0}, runs)
-    PAGES[name].write(folder)
+    configs = [Config(data="cifar10", scene=scene, clients=4)]
+    raw.write(folder / f"{scene[:3]}.json", raw.head(folder.name, configs), {"seconds": 1.0}, runs)
 
 
 def is_raw(path):

@@ -9,6 +9,7 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.studies.carrying_out import Lines, carry_out
 from benchmarks.studies.definitions import STUDIES, Study
@@ -80,9 +81,10 @@ def _scaled(whole: Study, chosen: argparse.Namespace) -> Study:
         columns = tuple((data, columns[0][1]) for data in chosen.data.split(","))
     if chosen.clients:
         columns = tuple(dict.fromkeys((data, chosen.clients) for data, _ in columns))
-    named = {name: tuple(text.split(",")) for name in ("scenes", "methods") if (text := getattr(chosen, name))}
-    numbers = {name: number for name in ("seeds", "rounds", "eval_every") if (number := getattr(chosen, name))}
-    return replace(whole, columns=columns, **named, **numbers)
+    changes: dict[str, Any] = {name: getattr(chosen, name) for name in ("seeds", "rounds", "eval_every")}
+    for name in ("scenes", "methods"):
+        changes[name] = tuple(text.split(",")) if (text := getattr(chosen, name)) else None
+    return replace(whole, columns=columns, **{name: value for name, value in changes.items() if value is not None})
 
 
 if __name__ == "__main__":

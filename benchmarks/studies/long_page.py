@@ -14,8 +14,10 @@ from fedsac.report.drawing import svg
 from fedsac.runs.labels import LABELS
 
 ROUNDS = (100, 300, 1000, 3000)
-KEYS = (("gamma", "gamma", 2), ("bcf", "in BCF", 2), ("best", "best reward", 4), ("mean", "mean", 4))
-KEYS += (("global", "global", 4),)
+KEYS = (
+    *(("gamma", "gamma", 2), ("bcf", "in BCF", 2), ("best", "best reward", 4)),
+    *(("mean", "mean", 4), ("global", "global", 4)),
+)
 CURVES = (("gamma", 1, "gamma"), ("best", 100, "best reward (%)"), ("global", 100, "common model's accuracy (%)"))
 MAX_POINTS = 100  # of a line: more make a picture larger, not clearer
 COMMAND = "python -m benchmarks.studies long OUT --device cuda"
