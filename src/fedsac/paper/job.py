@@ -40,7 +40,9 @@ def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher) -> None:
     for _, group in groupby(todo, _group):
         start = time.monotonic()
         try:
-            resume_together([_folder(out, config) for config in group], watcher, every_round=False, keep_models=False)
+            resume_together(
+                [run_folder(out, config) for config in group], watcher, every_round=False, keep_models=False
+            )
         finally:
             _add_seconds(out, time.monotonic() - start)
 
@@ -48,8 +50,8 @@ def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher) -> None:
 def collected(configs: Sequence[Config], out: Path, *, quick: bool) -> Results:
     """The results of all runs that are finished; the others are left out."""
     done = [config for config in configs if _finished(out, config)]
-    runs = [summarise(_folder(out, config), config, curve=_keeps_curve(config)) for config in done]
-    return Results(_provenance(out, configs, quick), tuple(runs))
+    runs = [summarise(run_folder(out, config), config, curve=_keeps_curve(config)) for config in done]
+    return Results(provenance(out, configs, quick), tuple(runs))
 
 
 def unfinished(configs: Sequence[Config], out: Path) -> list[Config]:
@@ -68,7 +70,8 @@ def _group(config: Config) -> tuple[str, int]:
     return config.data, config.clients
 
 
-def _folder(out: Path, config: Config) -> Path:
+def run_folder(out: Path, config: Config) -> Path:
+    """Where `carry_out` puts a run."""
     assert config.scene is not None
     scene = config.scene.replace(":", "")
     return (
@@ -77,7 +80,7 @@ def _folder(out: Path, config: Config) -> Path:
 
 
 def _finished(out: Path, config: Config) -> bool:
-    folder = _folder(out, config)
+    folder = run_folder(out, config)
     if not (folder / "config.toml").exists():
         return False
     begun = Config(**read(folder / "config.toml"))
@@ -90,7 +93,7 @@ def _finished(out: Path, config: Config) -> bool:
 
 def _write_config(out: Path, config: Config) -> None:
     """Create a run's folder with its config, from which `resume_together` starts or resumes it."""
-    folder = _folder(out, config)
+    folder = run_folder(out, config)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "config.toml", config.toml().encode(), durable=False)
 
@@ -108,7 +111,7 @@ def _seconds(out: Path) -> float:
         return 0.0
 
 
-def _provenance(out: Path, configs: Sequence[Config], quick: bool) -> dict[str, Any]:
+def provenance(out: Path, configs: Sequence[Config], quick: bool) -> dict[str, Any]:
     """How the results were made: versions, device, time."""
     device = configs[0].device if configs else "cpu"
     cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
