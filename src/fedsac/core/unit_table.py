@@ -1,0 +1,158 @@
+"""Which unit each slot of a network's tensors belongs to, for any network.
+
+A unit is what is given or withheld as a whole: a neuron, a channel, an attention head, a rank of a LoRA adapter. Every
+parameter (and buffer) has axes, and every index along an axis, a slot, belongs to one unit or to none. An entry of a
+tensor is held when the units of all its slots are. From this follow masking, extraction (index the tensors), merging
+and counting.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedsac.errors import FedsacError
+
+State = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class UnitGroup:
+    """Units that stand side by side, as the channels of a convolution: `first` and `count` are their numbers. `where`:
+    the tensors and axes they have slots in, and how many each unit has there."""
+
+    name: str
+    first: int
+    count: int
+    where: tuple[tuple[str, int, int], ...]
+
+    @property
+    def units(self) -> slice:
+        return slice(self.first, self.first + self.count)
+
+
+@dataclass(frozen=True)
+class WholeGroup:
+    """Slots that are never cut, and why."""
+
+    name: str
+    slots: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class UnitTable:
+    """The units of a network. `axes`: for each tensor by name and each of its axes, the number of the unit that each
+    slot belongs to (-1: none), or None where no slot of the axis does."""
+
+    axes: Mapping[str, tuple[Tensor | None, ...]]
+    groups: tuple[UnitGroup, ...]
+    whole: tuple[WholeGroup, ...] = ()
+
+    @property
+    def units(self) -> int:
+        """How many units there are, all groups together."""
+        return sum(group.count for group in self.groups)
+
+    def kept(self, name: str, units: Tensor) -> list[Tensor | None]:
+        """The indices that are kept of each axis of a tensor with these `units`, a boolean mask [units]; None: all."""
+        with_none = torch.cat([units, units.new_ones(1)])  # -1, no unit, is always there
+        return [
+            None if slots is None else with_none[slots.to(units.device)].nonzero().squeeze(1)
+            for slots in self.axes.get(name, ())
+        ]
+
+    def extract(self, state: State, units: Tensor) -> dict[str, Tensor]:
+        """The tensors of the submodel with these units: smaller ones, which contain nothing of the others."""
+        self.check(units)
+        small = {}
+        for name, tensor in state.items():
+            for axis, kept in enumerate(self.kept(name, units)):
+                tensor = tensor if kept is None else tensor.index_select(axis, kept.to(tensor.device))
+            small[name] = tensor.clone()
+        return small
+
+    def merge(self, state: State, units: Tensor, small: State) -> dict[str, Tensor]:
+        """`state` with the entries of these units replaced by the submodel's (the mask of Eq. 8)."""
+        self.check(units)
+        merged = {}
+        for name, tensor in state.items():
+            if name not in small:
+                raise FedsacError(f"the submodel has no tensor {name}")
+            index = self._index(name, tensor, units)
+            if tensor[index].shape != small[name].shape:
+                raise FedsacError(
+                    f"{name}: a submodel with these units has {tuple(tensor[index].shape)}, not "
+                    f"{tuple(small[name].shape)}"
+                )
+            merged[name] = tensor.clone()
+            merged[name][index] = small[name].to(tensor)
+        return merged
+
+    def held(self, name: str, tensor: Tensor, units: Tensor) -> Tensor:
+        """Which entries of a tensor are held with these units: boolean, of its shape."""
+        held = torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
+        held[self._index(name, tensor, units)] = True
+        return held
+
+    def masked(self, state: State, units: Tensor) -> dict[str, Tensor]:
+        """The tensors at full size, 0 where they are not held."""
+        return {
+            name: torch.where(self.held(name, tensor, units), tensor, 0) if name in self.axes else tensor
+            for name, tensor in state.items()
+        }
+
+    def parameters(self, shapes: Mapping[str, torch.Size], units: Tensor) -> int:
+        """How many entries of tensors with these shapes are held with these units."""
+        total = 0
+        for name, shape in shapes.items():
+            kept = self.kept(name, units) or [None] * len(shape)
+            total += _product(n if rows is None else len(rows) for n, rows in zip(shape, kept, strict=True))
+        return total
+
+    def check(self, units: Tensor) -> None:
+        """Raise unless this is a mask of units with one of each group at least: a layer must not be empty."""
+        if units.dtype != torch.bool or tuple(units.shape) != (self.units,):
+            raise FedsacError(
+                f"units must be a boolean mask of length {self.units}, one entry for each unit, not {units.dtype} of "
+                f"shape {tuple(units.shape)}"
+            )
+        for group in self.groups:
+            if not units[group.units].any():
+                raise FedsacError(f"none of the {group.count} units of {group.name} is kept; keep one at least")
+
+    def without(self, kept_whole: Mapping[str, str]) -> "UnitTable":
+        """The table in which the groups with these names are never cut, each for its reason."""
+        numbers, groups, first = torch.full((self.units + 1,), -1), [], 0
+        for group in self.groups:
+            if group.name not in kept_whole:
+                numbers[group.units] = torch.arange(first, first + group.count)
+                groups.append(UnitGroup(group.name, first, group.count, group.where))
+                first += group.count
+        axes = {
+            name: tuple(None if slots is None or (numbers[slots] < 0).all() else numbers[slots] for slots in own)
+            for name, own in self.axes.items()
+        }
+        whole = [
+            WholeGroup(group.name, group.count * group.where[0][2], kept_whole[group.name])
+            for group in self.groups
+            if group.name in kept_whole
+        ]
+        return UnitTable(axes, tuple(groups), (*self.whole, *whole))
+
+    def _index(self, name: str, tensor: Tensor, units: Tensor) -> tuple[Tensor, ...]:
+        """What indexes the entries of a tensor that are held with these units."""
+        kept = self.kept(name, units) or [None] * tensor.ndim
+        rows = [
+            torch.arange(n, device=tensor.device) if own is None else own.to(tensor.device)
+            for n, own in zip(tensor.shape, kept, strict=True)
+        ]
+        return torch.meshgrid(*rows, indexing="ij") if len(rows) > 1 else tuple(rows)
+
+
+def _product(numbers: Iterator[int]) -> int:
+    total = 1
+    for number in numbers:
+        total *= number
+    return total

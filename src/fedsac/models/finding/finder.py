@@ -1,0 +1,78 @@
+"""Find the units of any module: trace it, gather what goes together, prove it."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsac.core.unit_table import UnitGroup, UnitTable, WholeGroup
+from fedsac.models.finding.proof import proved
+from fedsac.models.finding.tracing import Traced
+
+Where = tuple[tuple[str, int, int], ...]  # tensor, axis, number of slots there
+
+
+def find_units(module: nn.Module, *inputs: Any) -> UnitTable:
+    """The units of a module, found by tracing it on these inputs and proved on them: cut, they leave a smaller network
+    that computes what the whole one does without them. Groups that are never cut are named, with the reason.
+
+    >>> table = find_units(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)),
+    ...                    torch.randn(1, 1, 4, 4))
+    >>> [(group.name, group.count) for group in table.groups]
+    [('0', 4)]
+    """
+    return proved(module, _table(Traced(module, inputs)), inputs)
+
+
+def _table(traced: Traced) -> UnitTable:
+    component, reasons = traced.slots.components()
+    where: dict[int, list[tuple[str, int, int]]] = {}
+    for name, axes in traced.axes.items():
+        for axis, ids in enumerate(axes):
+            if ids is not None:
+                numbers, counts = np.unique(component[ids], return_counts=True)
+                for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+                    where.setdefault(number, []).append((name, axis, count))
+    side_by_side: dict[tuple[Where, str | None], list[int]] = {}
+    for number, slots in where.items():
+        reason = reasons.get(number, None if len(slots) > 1 else "nothing else depends on them")
+        side_by_side.setdefault((tuple(slots), reason), []).append(number)
+
+    unit_of = np.full(component.max(initial=-1) + 1, -1)
+    groups, whole, first = [], [], 0
+    for (places, reason), components in side_by_side.items():
+        name, count = _name(places), len(components)
+        if reason is None and count > 1:
+            unit_of[components] = np.arange(first, first + count)
+            groups.append(UnitGroup(name, first, count, places))
+            first += count
+        else:
+            whole.append(WholeGroup(name, count * places[0][2], reason or "all of them go together"))
+    units = {
+        name: tuple(None if ids is None else _units(unit_of[component[ids]]) for ids in own)
+        for name, own in traced.axes.items()
+    }
+    return UnitTable(units, tuple(_unique(groups)), tuple(whole))
+
+
+def _units(numbers: np.ndarray) -> Tensor | None:
+    return None if (numbers < 0).all() else torch.from_numpy(numbers)
+
+
+def _name(places: Where) -> str:
+    """The layer whose outputs they are; else the first tensor and axis."""
+    tensor, axis, _ = places[0]
+    layer, _, last = tensor.rpartition(".")
+    return (layer or tensor) if axis == 0 and last in ("weight", "bias") else f"{tensor}[{axis}]"
+
+
+def _unique(groups: list[UnitGroup]) -> list[UnitGroup]:
+    """Groups of one layer are numbered."""
+    seen: dict[str, int] = {}
+    named = []
+    for group in groups:
+        seen[group.name] = seen.get(group.name, 0) + 1
+        name = group.name if seen[group.name] == 1 else f"{group.name} ({seen[group.name]})"
+        named.append(UnitGroup(name, group.first, group.count, group.where))
+    return named

@@ -1,0 +1,106 @@
+"""Proof that a network's units are what they seem: with some of them cut, the smaller network computes what the whole
+one does with these units' parameters set to 0."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedsac.core.unit_table import UnitTable
+from fedsac.models.finding.shrinking import smaller
+
+TOLERANCE = 1e-9  # of the largest output, in float64
+TRIES = 2  # masks for each group, and for all groups together
+
+
+def proved(module: nn.Module, table: UnitTable, inputs: tuple[Any, ...]) -> UnitTable:
+    """The table, in which groups that fail the proof are never cut."""
+    trial, doubles = _perturbed(module), tuple(_double(each) for each in inputs)
+    rng = torch.Generator().manual_seed(0)
+    failed: dict[str, str] = {}
+    for group in table.groups:
+        for _ in range(TRIES):
+            units = torch.ones(table.units, dtype=torch.bool)
+            units[group.units] = _some(group.count, rng)
+            if (why := difference(trial, table, units, doubles)) is not None:
+                failed[group.name] = why
+                break
+    left = table.without(failed)
+    return left if _together(trial, left, doubles, rng) else _one_by_one(trial, left, doubles, rng)
+
+
+def difference(module: nn.Module, table: UnitTable, units: Tensor, inputs: tuple[Any, ...]) -> str | None:
+    """How the submodel with these units differs from the whole network with the other units set to 0; None: not."""
+    with torch.no_grad():
+        expected = _outputs(functional_call(module, table.masked(module.state_dict(), units), inputs))
+        try:
+            found = _outputs(smaller(module, table, units)(*inputs))
+        except Exception as error:  # noqa: BLE001  # whatever the module's own code raises
+            return f"the smaller network fails: {(str(error).strip().splitlines() or [''])[0][:120]}"
+    for one, two in zip(expected, found, strict=True):
+        if one.shape != two.shape:
+            return f"the smaller network's output has another shape: {tuple(two.shape)}, not {tuple(one.shape)}"
+        off, scale = float((one - two).abs().max()), float(one.abs().max())
+        if not off <= TOLERANCE * max(scale, 1e-3):
+            return f"the smaller network computes something else, off by {off:.1e} of {scale:.1e}"
+    return None
+
+
+def _together(module: nn.Module, table: UnitTable, inputs: tuple[Any, ...], rng: torch.Generator) -> bool:
+    for _ in range(TRIES):
+        units = torch.cat([torch.ones(0, dtype=torch.bool), *(_some(group.count, rng) for group in table.groups)])
+        if difference(module, table, units, inputs) is not None:
+            return False
+    return True
+
+
+def _one_by_one(module: nn.Module, table: UnitTable, inputs: tuple[Any, ...], rng: torch.Generator) -> UnitTable:
+    """The table with one group after the other, each kept if the proof still holds for all."""
+    failed = {group.name: "cannot be cut together with others" for group in table.groups}
+    for group in table.groups:
+        without = {name: why for name, why in failed.items() if name != group.name}
+        if _together(module, table.without(without), inputs, rng):
+            failed = without
+    return table.without(failed)
+
+
+def _some(count: int, rng: torch.Generator) -> Tensor:
+    """A mask of about half of the units, of one at least, and not of all if there are more."""
+    kept = torch.zeros(count, dtype=torch.bool)
+    kept[torch.randperm(count, generator=rng)[: max(1, count // 2)]] = True
+    return kept
+
+
+def _perturbed(module: nn.Module) -> nn.Module:
+    """A copy in float64 with other parameters: what is 0 at first, as a bias or half of a LoRA adapter, would hide
+    errors."""
+    trial, rng = copy.deepcopy(module).double().eval(), torch.Generator().manual_seed(1)
+
+    def noise(tensor: Tensor) -> Tensor:
+        spread = float(tensor.std()) if tensor.numel() > 1 else 0.0
+        return (0.3 * spread or 0.1) * torch.randn(tensor.shape, generator=rng, dtype=tensor.dtype).to(tensor.device)
+
+    with torch.no_grad():
+        for parameter in trial.parameters():
+            parameter.add_(noise(parameter))
+        for name, buffer in trial.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.add_(noise(buffer))
+            elif name.endswith("running_var"):
+                buffer.mul_(1 + 0.5 * torch.rand(buffer.shape, generator=rng, dtype=buffer.dtype).to(buffer.device))
+    return trial
+
+
+def _double(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _outputs(value: Any) -> list[Tensor]:
+    """All tensors of an output, whatever holds them."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [tensor for each in value for tensor in _outputs(each)] if isinstance(value, list | tuple) else []

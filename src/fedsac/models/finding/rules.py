@@ -1,0 +1,401 @@
+"""What each operation of a traced network does to slots (see `labels`). An operation without a rule pins the slots of
+whatever goes into it: it may do anything with them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedsac.models.finding.labels import NONE, Field, Labelled, Slots, contracted, joined, reshaped
+
+Rule = Callable[..., Any]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for operations of ATen. It is called with the slots, the shape of the result (or a list of
+    shapes), and the operation's arguments, tensors as `Labelled`."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            RULES[name] = function
+        return function
+
+    return register
+
+
+def apply(slots: Slots, operation: Any, shape: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The result of an operation on labelled tensors."""
+    name = operation._schema.name.partition("::")[2] if hasattr(operation, "_schema") else str(operation)
+    if name in RULES:
+        return RULES[name](slots, shape, *args, **kwargs)
+    tensors = [arg for arg in _flat([*args, *kwargs.values()]) if isinstance(arg, Labelled)]
+    if torch.Tag.pointwise in getattr(operation, "tags", ()):
+        return joined(slots, tensors, shape, f"{name}: meets something that is never cut")
+    for field in (field for tensor in tensors for field in tensor.fields):
+        slots.pin(field.ids, f"goes through {name}, for which there is no rule")
+    return unlabelled(shape)
+
+
+def unlabelled(shape: Any) -> Any:
+    """Tensors of these shapes that have no slots."""
+    if shape is None:
+        return None
+    return [unlabelled(one) for one in shape] if isinstance(shape, list) else Labelled(tuple(shape))
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    return [leaf for value in values for leaf in (_flat(value) if isinstance(value, list | tuple) else [value])]
+
+
+# -- the same elements in another order
+
+
+@rule("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as")
+def _reshape(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Labelled:
+    return reshaped(x, shape)
+
+
+@rule("clone", "contiguous", "alias", "detach", "detach_", "to", "_to_copy", "dropout", "lift_fresh_copy", "dropout_",
+      "feature_dropout", "alpha_dropout", "type_as")  # fmt: skip
+def _same(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Labelled:
+    return x
+
+
+@rule("permute")
+def _permute(slots: Slots, shape: Any, x: Labelled, dims: Sequence[int]) -> Labelled:
+    return x.moved(shape, {dim % len(dims): i for i, dim in enumerate(dims)})
+
+
+@rule("transpose", "swapaxes", "t", "numpy_T", "mT")
+def _transpose(slots: Slots, shape: Any, x: Labelled, one: int = -2, two: int = -1) -> Labelled:
+    n = len(shape)
+    if n < 2:
+        return x
+    return x.moved(shape, {i: i for i in range(n)} | {one % n: two % n, two % n: one % n})
+
+
+@rule("expand", "expand_as")
+def _expand(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Labelled:
+    start = len(shape) - len(x.shape)
+    return x.moved(shape, {dim: dim + start for dim in range(len(x.shape))})
+
+
+# -- parts, and parts put together
+
+
+@rule("select")
+def _select(slots: Slots, shape: Any, x: Labelled, dim: int, index: int) -> Labelled:
+    dim %= len(x.shape)
+    place = {d: d - (d > dim) for d in range(len(x.shape))}
+    fields = []
+    for field in x.fields:
+        if field.dims == (dim,):
+            slots.pin(field.ids, "one of them is picked by its index")
+            continue
+        if dim in field.dims:
+            at = field.dims.index(dim)
+            field = Field(tuple(d for d in field.dims if d != dim), field.ids.take(index, at))
+        fields.append(field)
+    return Labelled(x.shape, tuple(fields)).moved(shape, place)
+
+
+@rule("slice")
+def _slice(
+    slots: Slots, shape: Any, x: Labelled, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Labelled:
+    return _part(x, shape, dim, slice(start, end, step))
+
+
+@rule("narrow")
+def _narrow(slots: Slots, shape: Any, x: Labelled, dim: int, start: int, length: int) -> Labelled:
+    return _part(x, shape, dim, slice(start, start + length))
+
+
+def _part(x: Labelled, shape: Any, dim: int, part: slice) -> Labelled:
+    dim %= len(x.shape)
+    fields = [
+        Field(f.dims, f.ids[tuple(part if d == dim else slice(None) for d in f.dims)]) if dim in f.dims else f
+        for f in x.fields
+    ]
+    return Labelled(tuple(shape), tuple(fields))
+
+
+@rule("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_chunk", "unsafe_split")
+def _split(slots: Slots, shape: Any, x: Labelled, sections: Any, dim: int = 0) -> list[Labelled]:
+    parts, start = [], 0
+    for each in shape:
+        length = each[dim]
+        parts.append(_part(x, each, dim, slice(start, start + length)))
+        start += length
+    return parts
+
+
+@rule("unbind")
+def _unbind(slots: Slots, shape: Any, x: Labelled, dim: int = 0) -> list[Labelled]:
+    return [_select(slots, each, x, dim, i) for i, each in enumerate(shape)]
+
+
+@rule("cat", "concat", "concatenate")
+def _cat(slots: Slots, shape: Any, tensors: Sequence[Labelled], dim: int = 0) -> Labelled:
+    dim %= len(shape)
+    along = []
+    for tensor in tensors:
+        own = next((f for f in tensor.fields if f.dims == (dim,)), None)
+        for field in tensor.along(dim):
+            if field is not own:
+                slots.pin(field.ids, "put together with others")
+        along.append(np.full(tensor.shape[dim], NONE) if own is None else own.ids)
+    aside = [
+        Labelled((*t.shape[:dim], 1, *t.shape[dim + 1 :]), tuple(f for f in t.fields if dim not in f.dims))
+        for t in tensors
+    ]
+    others = joined(slots, aside, (*shape[:dim], 1, *shape[dim + 1 :]), "put together with something that is never cut")
+    ids = np.concatenate(along)
+    fields = (*others.fields, *([Field((dim,), ids)] if (ids >= 0).any() else []))
+    return Labelled(tuple(shape), fields)
+
+
+@rule("constant_pad_nd", "pad", "reflection_pad2d", "replication_pad2d")
+def _pad(slots: Slots, shape: Any, x: Labelled, pad: Sequence[int], *args: Any, **kwargs: Any) -> Labelled:
+    fields = []
+    for field in x.fields:
+        ids = field.ids
+        for axis, dim in enumerate(field.dims):
+            k = len(x.shape) - 1 - dim
+            width = (pad[2 * k], pad[2 * k + 1]) if 2 * k < len(pad) else (0, 0)
+            ids = np.pad(ids, [width if i == axis else (0, 0) for i in range(ids.ndim)], constant_values=NONE)
+        fields.append(Field(field.dims, ids))
+    return Labelled(tuple(shape), tuple(fields))
+
+
+# -- sums of products
+
+
+@rule("linear")
+def _linear(slots: Slots, shape: Any, x: Labelled, weight: Labelled, bias: Labelled | None = None) -> Labelled:
+    last = len(x.shape) - 1
+    own, _ = contracted(slots, x, weight, (last, 1), [], "inputs that are never cut")
+    outputs = [Field((last,), field.ids) for field in weight.along(0)]
+    product = Labelled(tuple(shape), (*own, *outputs))
+    return product if bias is None else joined(slots, [product, bias], shape, "a bias that is never cut")
+
+
+@rule("addmm")
+def _addmm(slots: Slots, shape: Any, bias: Labelled, x: Labelled, weight: Labelled, **kwargs: Any) -> Labelled:
+    return joined(slots, [_matmul(slots, shape, x, weight), bias], shape, "a bias that is never cut")
+
+
+@rule("baddbmm")
+def _baddbmm(slots: Slots, shape: Any, added: Labelled, a: Labelled, b: Labelled, **kwargs: Any) -> Labelled:
+    return joined(slots, [_matmul(slots, shape, a, b), added], shape, "added to something that is never cut")
+
+
+@rule("matmul", "mm", "bmm")
+def _matmul(slots: Slots, shape: Any, a: Labelled, b: Labelled) -> Labelled:
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        for field in (*a.fields, *b.fields):
+            slots.pin(field.ids, "goes through a product with a vector, for which there is no rule")
+        return Labelled(tuple(shape))
+    n, rows, columns = len(shape), len(a.shape) - 2, len(b.shape) - 1
+    place_a = {dim: dim + n - len(a.shape) for dim in range(len(a.shape) - 1)}
+    place_b = {dim: dim + n - len(b.shape) for dim in range(len(b.shape)) if dim != columns - 1}
+    batch = [
+        (one, two)
+        for one, at in place_a.items()
+        for two, also in place_b.items()
+        if at == also and one < rows and a.shape[one] == b.shape[two]
+    ]
+    own, other = contracted(slots, a, b, (rows + 1, columns - 1), batch, "multiplied with what is never cut")
+    left = Labelled(_without(a.shape, rows + 1), tuple(own)).moved(_ones(shape, a.shape, place_a), place_a)
+    right = Labelled(_without(b.shape, columns - 1), tuple(other)).moved(_ones(shape, b.shape, place_b), place_b)
+    return joined(slots, [left, right], shape, "multiplied with what is never cut")
+
+
+def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
+    return shape[:dim] + shape[dim + 1 :]
+
+
+def _ones(result: Sequence[int], shape: tuple[int, ...], place: dict[int, int]) -> tuple[int, ...]:
+    """The shape of an operand among the result's dimensions: 1 where it has none of them."""
+    sizes = {to: shape[dim] for dim, to in place.items()}
+    return tuple(sizes.get(i, 1) for i in range(len(result)))
+
+
+@rule("conv1d", "conv2d", "conv3d")
+def _conv(
+    slots: Slots, shape: Any, x: Labelled, weight: Labelled, bias: Labelled | None = None, *args: Any, **kwargs: Any
+) -> Labelled:
+    groups = kwargs.get("groups", args[3] if len(args) > 3 else 1)
+    return _convolved(slots, shape, x, weight, bias, groups)
+
+
+@rule("convolution")
+def _convolution(
+    slots: Slots, shape: Any, x: Labelled, weight: Labelled, bias: Labelled | None, stride: Any, padding: Any,
+    dilation: Any, transposed: bool, output_padding: Any, groups: int,
+) -> Labelled:  # fmt: skip
+    if transposed:
+        for field in (*x.fields, *weight.fields):
+            slots.pin(field.ids, "goes through a transposed convolution, for which there is no rule")
+        return Labelled(tuple(shape))
+    return _convolved(slots, shape, x, weight, bias, groups)
+
+
+def _convolved(slots: Slots, shape: Any, x: Labelled, weight: Labelled, bias: Labelled | None, groups: int) -> Labelled:
+    channel = len(x.shape) - len(weight.shape) + 1
+    for dim in range(2, len(weight.shape)):
+        for field in weight.along(dim):
+            slots.pin(field.ids, "the size of a kernel")
+    if groups > 1:
+        x, weight = _grouped(slots, x, weight, channel, groups)
+    else:
+        contracted(slots, x, weight, (channel, 1), [], "inputs that are never cut")
+    aside = [field for field in x.fields if channel not in field.dims]
+    for field in aside:
+        if max(field.dims) > channel:
+            slots.pin(field.ids, "the sizes of an image")
+    outputs = [Field((channel,), field.ids) for field in weight.along(0)]
+    product = Labelled(tuple(shape), (*aside, *outputs))
+    if bias is None:
+        return product
+    in_place = bias.moved((bias.shape[0], *(1 for _ in range(len(shape) - channel - 1))), {0: 0})
+    return joined(slots, [product, in_place], shape, "a bias that is never cut")
+
+
+def _grouped(slots: Slots, x: Labelled, weight: Labelled, channel: int, groups: int) -> tuple[Labelled, Labelled]:
+    """Slots of a convolution in groups. In a depthwise one, a group and its one input channel go together; in others,
+    the k-th channels of all groups, since all groups must have equally many."""
+    reason = "inputs that are never cut"
+    inputs = [f.ids for f in x.fields if f.dims == (channel,)]
+    outputs = [f.ids.reshape(groups, -1) for f in weight.along(0)]
+    depthwise = weight.shape[1] == 1
+    for ids in outputs:
+        slots.unite_along(ids, (1,) if depthwise else (0,), reason)
+    for ids in (ids.reshape(groups, -1) for ids in inputs):
+        if depthwise:
+            for out in outputs:
+                slots.unite(ids, out[:, :1], reason)
+        else:
+            own = slots.unite_along(ids, (0,), reason)
+            for field in weight.along(1):
+                slots.unite(own, field.ids, reason)
+    if not inputs:
+        for ids in (*(outputs if depthwise else ()), *(f.ids for f in weight.along(1))):
+            slots.pin(ids, reason)
+    return x, weight
+
+
+@rule("scaled_dot_product_attention")
+def _attention(
+    slots: Slots, shape: Any, q: Labelled, k: Labelled, v: Labelled, mask: Labelled | None = None, *args: Any,
+    **kwargs: Any,
+) -> Labelled:  # fmt: skip
+    last, reason = len(q.shape) - 1, "the width of an attention head"
+    batch = [(i, i) for i in range(last - 1) if q.shape[i] == k.shape[i]]
+    own, other = contracted(slots, q, k, (last, last), batch, reason)
+    # Between the sequences' positions, per head.
+    weights = joined(
+        slots, [Labelled((*q.shape[:-1], 1), tuple(own)), Labelled((*q.shape[:-2], 1, 1), tuple(other))],
+        (*q.shape[:-1], 1), reason,
+    )  # fmt: skip
+    return joined(slots, [v_like(v, shape), weights], shape, reason)
+
+
+def v_like(v: Labelled, shape: Sequence[int]) -> Labelled:
+    """The values of an attention, with the queries' positions."""
+    for field in v.fields:
+        assert len(shape) - 2 not in field.dims
+    return Labelled((*shape[:-2], 1, shape[-1]), v.fields)
+
+
+@rule("embedding")
+def _embedding(slots: Slots, shape: Any, weight: Labelled, *args: Any, **kwargs: Any) -> Labelled:
+    for field in weight.along(0):
+        slots.pin(field.ids, "entries of an embedding")
+    return Labelled(tuple(shape), tuple(Field((len(shape) - 1,), field.ids) for field in weight.along(1)))
+
+
+# -- normalisation, pooling, reductions
+
+
+@rule("batch_norm", "_native_batch_norm_legit_no_training", "instance_norm")
+def _batch_norm(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Labelled:
+    result = x
+    for own in (arg for arg in args[:4] if isinstance(arg, Labelled)):
+        in_place = own.moved((own.shape[0], *(1 for _ in x.shape[2:])), {0: 0})
+        result = joined(slots, [result, in_place], x.shape, "normalised by what is never cut")
+    return result
+
+
+@rule("layer_norm", "rms_norm", "native_layer_norm")
+def _layer_norm(
+    slots: Slots, shape: Any, x: Labelled, normalised: Sequence[int], *args: Any, **kwargs: Any
+) -> Labelled:
+    first = len(x.shape) - len(normalised)
+    reason = "normalised together (LayerNorm): without some of them, the others would change"
+    for field in (f for f in x.fields if max(f.dims) >= first):
+        slots.pin(field.ids, reason)
+    for own in (arg for arg in args if isinstance(arg, Labelled)):
+        for field in own.fields:
+            slots.pin(field.ids, reason)
+    return Labelled(x.shape, tuple(f for f in x.fields if max(f.dims) < first))
+
+
+@rule("group_norm")
+def _group_norm(
+    slots: Slots, shape: Any, x: Labelled, groups: int, weight: Labelled | None = None, bias: Labelled | None = None,
+    *args: Any, **kwargs: Any,
+) -> Labelled:  # fmt: skip
+    result: Labelled = _batch_norm(slots, shape, x, weight, bias)
+    for field in result.fields:
+        if field.dims != (1,):
+            slots.pin(field.ids, "normalised together (GroupNorm)")
+        elif groups == 1:
+            slots.pin(field.ids, "normalised together (GroupNorm with one group)")
+        else:
+            slots.unite_along(field.ids.reshape(groups, -1), (1,), "normalised together with what is never cut")
+    return result
+
+
+@rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "sort", "topk", "argsort")
+def _along(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Any:
+    dim = next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, int) and not isinstance(arg, bool)), -1)
+    return _mixed(slots, shape, x, [dim])
+
+
+def _mixed(slots: Slots, shape: Any, x: Labelled, dims: Sequence[int]) -> Labelled:
+    """The tensor after something that mixes what stands along these dimensions."""
+    mixed = {dim % len(x.shape) for dim in dims}
+    for field in x.fields:
+        if mixed & set(field.dims):
+            slots.pin(field.ids, "what stands along them is mixed (softmax, a mean, ...)")
+    return Labelled(x.shape, tuple(f for f in x.fields if not mixed & set(f.dims)))
+
+
+@rule("mean", "sum", "amax", "amin", "var", "std", "norm", "linalg_vector_norm", "prod", "any", "all", "logsumexp")
+def _reduced(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Labelled:
+    dims = kwargs.get("dim", next((arg for arg in args if isinstance(arg, list | tuple)), None))
+    dims = [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)][:1] if dims is None else dims
+    gone = {dim % len(x.shape) for dim in (dims or range(len(x.shape)))}
+    left = _mixed(slots, shape, x, list(gone))
+    if len(shape) == len(x.shape):
+        return Labelled(tuple(shape), left.fields)
+    place = {dim: dim - sum(d < dim for d in gone) for dim in range(len(x.shape)) if dim not in gone}
+    return left.moved(shape, place)
+
+
+@rule("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
+      "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "upsample_nearest2d",
+      "upsample_bilinear2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices")  # fmt: skip
+def _pool(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(shape, list):  # with indices
+        return [_pool(slots, shape[0], x), *unlabelled(shape[1:])]
+    kept = []
+    for field in x.fields:
+        if max(field.dims) > 1:
+            slots.pin(field.ids, "the sizes of an image")
+        else:
+            kept.append(field)
+    return Labelled(tuple(shape), tuple(kept))

@@ -1,0 +1,78 @@
+"""Build the submodel of any module: a copy with smaller tensors, and with the sizes that its layers keep of them."""
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+from fedsac.core.unit_table import UnitGroup, UnitTable
+
+
+def smaller(module: nn.Module, table: UnitTable, units: Tensor) -> nn.Module:
+    """The submodel with these `units`, a boolean mask [units]: a module of the same class, which needs nothing of this
+    package."""
+    state = table.extract(module.state_dict(), units)
+    small = copy.deepcopy(module)
+    made: dict[int, nn.Parameter] = {}  # tensors that are tied stay tied
+    for prefix, layer in small.named_modules():
+        own = f"{prefix}." if prefix else ""
+        for key, parameter in layer._parameters.items():
+            if parameter is not None:
+                new = made.setdefault(id(parameter), nn.Parameter(state[own + key], parameter.requires_grad))
+                layer._parameters[key] = new
+        for key in layer._buffers:
+            if own + key in state:
+                layer._buffers[key] = state[own + key]
+    for layer in small.modules():
+        _fit(layer)
+    for group in table.groups:
+        _fit_sizes(small, group, table, units)
+    return small
+
+
+def _fit(layer: Any) -> None:
+    """Set what a layer of torch knows of its sizes from its tensors."""
+    if isinstance(layer, nn.Linear):
+        layer.out_features, layer.in_features = layer.weight.shape
+    elif isinstance(layer, _ConvNd) and not layer.transposed:
+        per_group = layer.out_channels // layer.groups
+        if layer.groups > 1 and layer.in_channels == layer.groups:  # depthwise: a channel is a group
+            layer.groups = len(layer.weight) // per_group
+        layer.out_channels, layer.in_channels = len(layer.weight), layer.weight.shape[1] * layer.groups
+    elif isinstance(layer, _NormBase):
+        sized = layer.weight if layer.weight is not None else layer.running_mean
+        layer.num_features = layer.num_features if sized is None else len(sized)
+    elif isinstance(layer, nn.GroupNorm) and layer.weight is not None:
+        layer.num_groups = len(layer.weight) * layer.num_groups // layer.num_channels
+        layer.num_channels = len(layer.weight)
+    elif isinstance(layer, nn.Embedding):
+        layer.num_embeddings, layer.embedding_dim = layer.weight.shape
+
+
+def _fit_sizes(module: nn.Module, group: UnitGroup, table: UnitTable, units: Tensor) -> None:
+    """Numbers that modules of other authors keep beside their tensors, as `num_heads`: an integer attribute that was
+    the number of a group's units, or of their slots along an axis, becomes that of the kept ones. A guess, which is why
+    every network is proved (see `proof`)."""
+    count = int(units[group.units].sum())
+    if count == group.count:
+        return
+    new = {n * group.count: n * count for _, _, n in reversed(group.where)} | {group.count: count}
+    modules = dict(module.named_modules())
+    for name in _around([tensor for tensor, _, _ in group.where]):
+        layer = modules.get(name)
+        if layer is None or type(layer).__module__.startswith("torch.nn"):
+            continue
+        for key, value in list(vars(layer).items()):
+            if type(value) is int and value in new and not key.startswith("_"):
+                setattr(layer, key, new[value])
+
+
+def _around(tensors: list[str]) -> list[str]:
+    """The names of the modules that contain some of these tensors, up to the smallest one that contains all."""
+    paths = [tensor.split(".")[:-1] for tensor in tensors]
+    common = 0
+    while all(len(path) > common for path in paths) and len({path[common] for path in paths}) == 1:
+        common += 1
+    return list(dict.fromkeys(".".join(path[:n]) for path in paths for n in range(common, len(path) + 1)))

@@ -1,0 +1,92 @@
+"""Trace a network and follow the slots of its tensors from the inputs to the outputs."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from fedsac.errors import FedsacError
+from fedsac.models.finding.labels import Field, Labelled, Slots
+from fedsac.models.finding.rules import apply, unlabelled
+
+
+class Traced:
+    """The slots of a network's parameters and buffers, by name and axis, and what was found out about them."""
+
+    def __init__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.slots = Slots()
+        self.axes: dict[str, list[Any]] = {}  # by tensor: the slots of each axis; None where it has one index
+        program = exported(module, inputs)
+        values: dict[str, Any] = {}
+        signature = program.graph_signature
+        named = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        state = module.state_dict(keep_vars=True)
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                name = named.get(node.name)
+                values[node.name] = self._state(name, state[name]) if name in state else _whole(node)
+            elif node.op == "call_function":
+                values[node.name] = self._called(node, values)
+            elif node.op == "output":
+                for result in _tensors(_looked_up(node.args, values)):
+                    for field in result.fields:
+                        self.slots.pin(field.ids, "the network's output")
+
+    def _state(self, name: str, tensor: Tensor) -> Labelled:
+        """A parameter or buffer: every axis with more than one index has slots of its own."""
+        if name not in self.axes:
+            counted = tensor.is_floating_point()
+            self.axes[name] = [self.slots.new(n) if counted and n > 1 else None for n in tensor.shape]
+        fields = [Field((i,), ids) for i, ids in enumerate(self.axes[name]) if ids is not None]
+        return Labelled(tuple(tensor.shape), tuple(fields))
+
+    def _called(self, node: Any, values: dict[str, Any]) -> Any:
+        args, kwargs = _looked_up(node.args, values), _looked_up(node.kwargs, values)
+        if getattr(node.target, "__name__", "") == "getitem":
+            return args[0][args[1]]
+        shape = _shape(node.meta.get("val"))
+        if not any(tensor.fields for tensor in _tensors([args, list(kwargs.values())])):
+            return unlabelled(shape)
+        return apply(self.slots, node.target, shape, args, kwargs)
+
+
+def exported(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
+    """The network's operations on these inputs, as torch.export sees them."""
+    was_training = module.training
+    try:
+        with torch.enable_grad():  # without it, torch's own attention takes a path of one opaque operation
+            return torch.export.export(module.eval(), inputs, strict=False)
+    except Exception as error:
+        first = str(error).strip().splitlines()[:1]
+        raise FedsacError(
+            f"{type(module).__name__} cannot be traced ({type(error).__name__}: {(first or [''])[0][:200]}); write its "
+            "units by hand"
+        ) from error
+    finally:
+        module.train(was_training)
+
+
+def _whole(node: Any) -> Any:
+    """An input of the network, or a constant: it has no slots."""
+    return unlabelled(_shape(node.meta.get("val")))
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return tuple(int(n) for n in value.shape)
+    return [_shape(each) for each in value] if isinstance(value, list | tuple) else None
+
+
+def _looked_up(value: Any, values: dict[str, Any]) -> Any:
+    if isinstance(value, torch.fx.Node):
+        return values[value.name]
+    if isinstance(value, list | tuple):
+        return [_looked_up(each, values) for each in value]
+    return {k: _looked_up(v, values) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _tensors(value: Any) -> list[Labelled]:
+    if isinstance(value, Labelled):
+        return [value]
+    return [tensor for each in value for tensor in _tensors(each)] if isinstance(value, list | tuple) else []
