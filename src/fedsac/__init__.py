@@ -1,9 +1,10 @@
 """FedSAC: collaborative fairness in federated learning.
 
 `run(Config(...))` carries out a whole federation. Its pieces work on their own, on tensors and on torch modules:
-`importance`, `reputation`, `allocate`, `extract`, `merge`, `aggregate`, `gamma`, `bcf`. A method of your own derives
-from `Method`; a watcher of runs from `Watcher`. Scenes, measures of contribution, metrics and client behaviours of your
-own are functions of `Deal`, `Measurement` and `Samples`, numpy arrays (`Metric`) and `Update`.
+`importance`, `reputation`, `allocate`, `extract`, `merge`, `aggregate`, `gamma`, `bcf`. For networks other than
+perceptrons: `find_units`, `unit_importance`, `smaller` and what a `UnitTable` does (docs/any-network.md). A method of
+your own derives from `Method`; a watcher of runs from `Watcher`. Scenes, measures of contribution, metrics and client
+behaviours of your own are functions of `Deal`, `Measurement` and `Samples`, numpy arrays (`Metric`) and `Update`.
 
 Importing fedsac loads nothing heavy: torch comes with the first name that needs it.
 """
@@ -19,15 +20,20 @@ if TYPE_CHECKING:
     from fedsac.clients.behaviour import Update
     from fedsac.compute.importance import importance
     from fedsac.compute.samples import Samples
+    from fedsac.compute.unit_importance import unit_importance
     from fedsac.config import Config
     from fedsac.contributions.measurement import Measurement
     from fedsac.core.aggregation import aggregate
     from fedsac.core.allocation import allocate, reputation, shares
     from fedsac.core.fairness import alpha_bcf, bcf, cgs, fairness, gamma, gamma_attainable, gamma_limit, mcg
     from fedsac.core.metrics import Metric
+    from fedsac.core.unit_table import UnitTable
     from fedsac.core.units import Layout
     from fedsac.data.scenes import Deal, counted_in_classes
     from fedsac.methods.base import Assignment, Method, State, Task, Updates
+    from fedsac.models.finding.by_hand import units_by_hand
+    from fedsac.models.finding.finder import find_units
+    from fedsac.models.finding.shrinking import smaller
     from fedsac.models.network import Network
     from fedsac.models.submodels import extract, merge
     from fedsac.runs.result import Result
@@ -49,6 +55,7 @@ __all__ = [
     "Samples",
     "State",
     "Task",
+    "UnitTable",
     "Update",
     "Updates",
     "Watcher",
@@ -61,6 +68,7 @@ __all__ = [
     "counted_in_classes",
     "extract",
     "fairness",
+    "find_units",
     "gamma",
     "gamma_attainable",
     "gamma_limit",
@@ -72,6 +80,9 @@ __all__ = [
     "run",
     "run_together",
     "shares",
+    "smaller",
+    "unit_importance",
+    "units_by_hand",
 ]
 
 spin_briefly()  # here, since OpenMP asks only once, when torch is loaded
@@ -80,15 +91,20 @@ _DEFINED_IN = {
     "clients.behaviour": ("Update",),
     "compute.importance": ("importance",),
     "compute.samples": ("Samples",),
+    "compute.unit_importance": ("unit_importance",),
     "config": ("Config",),
     "contributions.measurement": ("Measurement",),
     "core.aggregation": ("aggregate",),
     "core.allocation": ("allocate", "reputation", "shares"),
     "core.fairness": ("alpha_bcf", "bcf", "cgs", "fairness", "gamma", "gamma_attainable", "gamma_limit", "mcg"),
     "core.metrics": ("Metric",),
+    "core.unit_table": ("UnitTable",),
     "core.units": ("Layout",),
     "data.scenes": ("Deal", "counted_in_classes"),
     "methods.base": ("Assignment", "Method", "State", "Task", "Updates"),
+    "models.finding.by_hand": ("units_by_hand",),
+    "models.finding.finder": ("find_units",),
+    "models.finding.shrinking": ("smaller",),
     "models.network": ("Network",),
     "models.submodels": ("extract", "merge"),
     "runs.result": ("Result",),

@@ -210,6 +210,29 @@ METRICS = Door(
     "extending.md",
 )
 
+MODELS = Door(
+    "model",
+    {
+        "cnn": Entry("models.shipped.cnn:cnn", "two convolutions and two hidden layers", "CGSV, FedAVE"),
+        "resnet18": Entry(
+            "models.shipped.resnet:resnet18", "ResNet-18, 3 x 3 stem, batch norm", "He et al., CVPR 2016", "WIDTH"
+        ),
+        "resnet18-gn": Entry(
+            "models.shipped.resnet:resnet18_groupnorm", "ResNet-18 with group norm, two groups", "FedRAC", "WIDTH"
+        ),
+        "vit-tiny": Entry(
+            "models.shipped.transformer:vit_tiny", "ViT, 12 layers of width 192", "Dosovitskiy et al., ICLR 2021"
+        ),
+        "text": Entry("models.shipped.transformer:text", "transformer, 2 layers of width 128", "-", "TOKENS"),
+        "text-lora": Entry(
+            "models.shipped.transformer:text_lora",
+            "text with LoRA adapters of rank 8",
+            "Hu et al., ICLR 2022",
+            "TOKENS",
+        ),
+    },
+    "any-network.md",
+)
 NETWORKS = Door(
     "network",
     {"mlp": Entry("models.mlp:mlp", "perceptron with ReLU; --hidden says how many neurons in each layer")},

@@ -1,4 +1,4 @@
-"""The command: `fedsac run | compare | methods | paper | report | data | predict | export | federation`."""
+"""The command: `fedsac run | compare | methods | paper | report | data | predict | export | inspect | federation`."""
 
 import argparse
 import os
@@ -20,7 +20,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    from fedsac.cli import compare, data, federation, models, paper, report, run
+    from fedsac.cli import compare, data, federation, inspect, models, paper, report, run
 
     top = _Parser(
         prog="fedsac",
@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"fedsac {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for module in (run, compare, paper, report, data, models, federation):
+    for module in (run, compare, paper, report, data, models, inspect, federation):
         module.add(commands)
     return top
 

@@ -6,12 +6,13 @@ tensor is held when the units of all its slots are. From this follow masking, ex
 and counting.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from fedsac.core.allocation import allocate
 from fedsac.errors import FedsacError
 
 State = Mapping[str, Tensor]
@@ -44,11 +45,13 @@ class WholeGroup:
 @dataclass(frozen=True, eq=False)
 class UnitTable:
     """The units of a network. `axes`: for each tensor by name and each of its axes, the number of the unit that each
-    slot belongs to (-1: none), or None where no slot of the axis does."""
+    slot belongs to (-1: none), or None where no slot of the axis does. `readers`: the tensors and axes by which the
+    rest of the network reads units, as the inputs of the next layer: with these entries 0, a unit does nothing."""
 
     axes: Mapping[str, tuple[Tensor | None, ...]]
     groups: tuple[UnitGroup, ...]
     whole: tuple[WholeGroup, ...] = ()
+    readers: tuple[tuple[str, int], ...] = ()
 
     @property
     def units(self) -> int:
@@ -111,6 +114,32 @@ class UnitTable:
             total += _product(n if rows is None else len(rows) for n, rows in zip(shape, kept, strict=True))
         return total
 
+    def allocate(self, importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor:
+        """The units that each client holds (Eq. 7), boolean [N, units], from importance [units] and reputations [N]:
+        `core.allocation.allocate`, and the least important unit of each group, so that no layer is empty. Nested."""
+        masks = allocate(importance, reputation)
+        for group in self.groups:
+            masks[:, group.first + int(importance[group.units].argmin())] = True
+        return masks
+
+    def aggregate(self, state: State, submodels: Sequence[tuple[Tensor, State]]) -> dict[str, Tensor]:
+        """`state` after the submodels came back, each with the mask [units] of its units: every entry is the mean over
+        those that hold it (Eq. 9), or stays where nobody does. Whole numbers, as counters, stay."""
+        total = {name: torch.zeros_like(tensor) for name, tensor in state.items() if tensor.is_floating_point()}
+        holders = {name: torch.zeros_like(tensor) for name, tensor in total.items()}
+        for units, small in submodels:
+            self.check(units)
+            for name, tensor in total.items():
+                index = self._index(name, tensor, units)
+                tensor[index] += small[name].to(tensor)
+                holders[name][index] += 1
+        return {
+            name: torch.where(holders[name] > 0, total[name] / holders[name].clamp_min(1), tensor)
+            if name in total
+            else tensor.clone()
+            for name, tensor in state.items()
+        }
+
     def check(self, units: Tensor) -> None:
         """Raise unless this is a mask of units with one of each group at least: a layer must not be empty."""
         if units.dtype != torch.bool or tuple(units.shape) != (self.units,):
@@ -139,7 +168,7 @@ class UnitTable:
             for group in self.groups
             if group.name in kept_whole
         ]
-        return UnitTable(axes, tuple(groups), (*self.whole, *whole))
+        return UnitTable(axes, tuple(groups), (*self.whole, *whole), self.readers)
 
     def _index(self, name: str, tensor: Tensor, units: Tensor) -> tuple[Tensor, ...]:
         """What indexes the entries of a tensor that are held with these units."""

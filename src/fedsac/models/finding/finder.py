@@ -53,7 +53,14 @@ def _table(traced: Traced) -> UnitTable:
         name: tuple(None if ids is None else _units(unit_of[component[ids]]) for ids in own)
         for name, own in traced.axes.items()
     }
-    return UnitTable(units, tuple(_unique(groups)), tuple(whole))
+    are_read = traced.slots.are_read()
+    readers = [
+        (name, axis)
+        for name, own in traced.axes.items()
+        for axis, ids in enumerate(own)
+        if ids is not None and are_read[ids].any()
+    ]
+    return UnitTable(units, tuple(_unique(groups)), tuple(whole), tuple(readers))
 
 
 def _units(numbers: np.ndarray) -> Tensor | None:

@@ -25,6 +25,7 @@ class Slots:
         self.count = 0
         self._edges: list[tuple[np.ndarray, np.ndarray]] = []
         self._pins: list[tuple[np.ndarray, str]] = []
+        self._read: list[np.ndarray] = []
 
     def new(self, n: int) -> np.ndarray:
         self.count += n
@@ -50,6 +51,17 @@ class Slots:
     def pin(self, ids: np.ndarray, reason: str) -> None:
         if (named := ids[ids >= 0]).size:
             self._pins.append((np.unique(named), reason))
+
+    def read(self, ids: np.ndarray) -> None:
+        """Note slots of a parameter that what is computed is multiplied with and summed over, as a linear layer's
+        inputs: where these entries are 0, the rest of the network gets nothing of a unit."""
+        self._read.append(np.unique(ids[ids >= 0]))
+
+    def are_read(self) -> np.ndarray:
+        """Which slots are such: boolean, of all slots."""
+        reads = np.zeros(self.count, dtype=bool)
+        reads[np.concatenate([np.empty(0, int), *self._read])] = True
+        return reads
 
     def components(self) -> tuple[np.ndarray, dict[int, str]]:
         """The number of the component that each slot belongs to, and why the pinned ones of them are pinned."""
@@ -80,17 +92,18 @@ class Field:
 @dataclass(frozen=True)
 class Labelled:
     """A tensor while it is traced: its shape, and the slots that its indices stand for. An element is there when the
-    units of all its fields are."""
+    units of all its fields are. `parameter`: it is a parameter, or one in another shape, not computed from inputs."""
 
     shape: tuple[int, ...]
     fields: tuple[Field, ...] = ()
+    parameter: bool = False
 
     def along(self, dim: int) -> list[Field]:
         return [field for field in self.fields if dim in field.dims]
 
     def moved(self, shape: Sequence[int], place: dict[int, int]) -> "Labelled":
         """The same fields in a tensor of this shape, where dimension d has become `place[d]`."""
-        return Labelled(tuple(shape), tuple(_moved(field, place) for field in self.fields))
+        return Labelled(tuple(shape), tuple(_moved(field, place) for field in self.fields), self.parameter)
 
 
 def _moved(field: Field, place: dict[int, int]) -> Field:
@@ -109,7 +122,7 @@ def reshaped(tensor: Labelled, shape: Sequence[int]) -> Labelled:
         new_dims = [dim for _, new in touched for dim in new]
         full = np.broadcast_to(field.over(old_dims), [tensor.shape[dim] for dim in old_dims])
         fields.append(_varying(new_dims, full.reshape([shape[dim] for dim in new_dims])))
-    return Labelled(tuple(shape), tuple(fields))
+    return Labelled(tuple(shape), tuple(fields), tensor.parameter)
 
 
 def _blocks(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
@@ -149,15 +162,18 @@ def joined(slots: Slots, operands: Sequence[Labelled], shape: Sequence[int], rea
                 new = Field(tuple(dims), slots.unite(other.over(dims), new.over(dims), reason))
                 fields.remove(other)
             fields.append(new)
+    kept = []
     for field in fields:
-        for operand in operands:
-            start = len(shape) - len(operand.shape)
-            labelled = {dim + start for own in operand.fields for dim in own.dims}
-            for dim in field.dims:
-                whole = dim >= start and operand.shape[dim - start] > 1 and dim not in labelled
-                if whole:
-                    slots.pin(field.ids, reason)
-    return Labelled(tuple(shape), tuple(fields))
+        if any(_is_whole(operand, dim - len(shape) + len(operand.shape)) for operand in operands for dim in field.dims):
+            slots.pin(field.ids, reason)
+        else:
+            kept.append(field)
+    return Labelled(tuple(shape), tuple(kept))
+
+
+def _is_whole(operand: Labelled, dim: int) -> bool:
+    """Whether a tensor has several indices along a dimension, and no slots: it stays as it is, and so must others."""
+    return dim >= 0 and operand.shape[dim] > 1 and not operand.along(dim)
 
 
 def contracted(
@@ -200,6 +216,8 @@ def _summed(
             slots.unite_along(field.ids, others, reason),
         )
         summed.append(reduced)
+        if tensor.parameter:
+            slots.read(field.ids)
         if len(field.dims) > 1:
             at = field.dims.index(over)
             rest = slots.unite_along(field.ids, (at,), reason)

@@ -281,6 +281,7 @@ def _grouped(slots: Slots, x: Labelled, weight: Labelled, channel: int, groups: 
             own = slots.unite_along(ids, (0,), reason)
             for field in weight.along(1):
                 slots.unite(own, field.ids, reason)
+                slots.read(field.ids)
     if not inputs:
         for ids in (*(outputs if depthwise else ()), *(f.ids for f in weight.along(1))):
             slots.pin(ids, reason)
@@ -300,14 +301,8 @@ def _attention(
         slots, [Labelled((*q.shape[:-1], 1), tuple(own)), Labelled((*q.shape[:-2], 1, 1), tuple(other))],
         (*q.shape[:-1], 1), reason,
     )  # fmt: skip
-    return joined(slots, [v_like(v, shape), weights], shape, reason)
-
-
-def v_like(v: Labelled, shape: Sequence[int]) -> Labelled:
-    """The values of an attention, with the queries' positions."""
-    for field in v.fields:
-        assert len(shape) - 2 not in field.dims
-    return Labelled((*shape[:-2], 1, shape[-1]), v.fields)
+    values = _mixed(slots, v.shape, v, [last - 1])  # summed over their positions
+    return joined(slots, [Labelled((*shape[:-2], 1, shape[-1]), values.fields), weights], shape, reason)
 
 
 @rule("embedding")

@@ -39,7 +39,7 @@ class Traced:
             counted = tensor.is_floating_point()
             self.axes[name] = [self.slots.new(n) if counted and n > 1 else None for n in tensor.shape]
         fields = [Field((i,), ids) for i, ids in enumerate(self.axes[name]) if ids is not None]
-        return Labelled(tuple(tensor.shape), tuple(fields))
+        return Labelled(tuple(tensor.shape), tuple(fields), parameter=True)
 
     def _called(self, node: Any, values: dict[str, Any]) -> Any:
         args, kwargs = _looked_up(node.args, values), _looked_up(node.kwargs, values)
