@@ -13,6 +13,7 @@ from fedsac.cli import main
 from fedsac.compute.importance import first_order_importance
 from fedsac.compute.unit_importance import unit_importance
 from fedsac.errors import FedsacError
+from fedsac.models.batch_norm import with_statistics_of
 from fedsac.models.finding.by_hand import units_by_hand
 from fedsac.models.finding.finder import find_units
 from fedsac.models.finding.shrinking import smaller
@@ -155,6 +156,29 @@ def test_a_smaller_attention_is_an_ordinary_one():
     units = find_units(module, torch.randn(2, 3, 8))
     small = smaller(module, units, torch.tensor([True, False, True, False]))
     assert small.query.out_features == 4 and small.head_width == 2
+
+
+def test_batch_norm_of_a_submodel_measured_again():
+    torch.manual_seed(4)
+    model = nn.Sequential(
+        nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 4, 3), nn.BatchNorm2d(4), nn.Flatten(),
+        nn.Linear(64, 3),
+    ).double()  # fmt: skip
+    x = torch.randn(600, 2, 8, 8, dtype=torch.float64)
+    units = find_units(model, x[:2])
+    small = smaller(model, units, torch.tensor([True, True, False, False, True, False, True, True, True, False]))
+    before = {name: tensor.clone() for name, tensor in small.state_dict().items()}
+    found = with_statistics_of(small, x)
+    assert all(torch.equal(before[name], tensor) for name, tensor in small.state_dict().items())
+    # By hand: what reaches each batch norm, chunk by chunk.
+    inner, means, variances = small[0](x), [], []
+    for part in inner.chunk(2):
+        means.append(part.mean((0, 2, 3)))
+        variances.append(part.transpose(0, 1).flatten(1).var(1))
+    torch.testing.assert_close(found[1].running_mean, torch.stack(means).mean(0))
+    torch.testing.assert_close(found[1].running_var, torch.stack(variances).mean(0))
+    assert found[1].momentum == 0.1 and int(found[1].num_batches_tracked) == 0 and found.training
+    assert not torch.allclose(found[4].running_mean, small[4].running_mean)
 
 
 # -- fedsac inspect

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fedsac.core.units import Layout
     from fedsac.data.scenes import Deal, counted_in_classes
     from fedsac.methods.base import Assignment, Method, State, Task, Updates
+    from fedsac.models.batch_norm import with_statistics_of
     from fedsac.models.finding.by_hand import units_by_hand
     from fedsac.models.finding.finder import find_units
     from fedsac.models.finding.shrinking import smaller
@@ -83,6 +84,7 @@ __all__ = [
     "smaller",
     "unit_importance",
     "units_by_hand",
+    "with_statistics_of",
 ]
 
 spin_briefly()  # here, since OpenMP asks only once, when torch is loaded
@@ -102,6 +104,7 @@ _DEFINED_IN = {
     "core.units": ("Layout",),
     "data.scenes": ("Deal", "counted_in_classes"),
     "methods.base": ("Assignment", "Method", "State", "Task", "Updates"),
+    "models.batch_norm": ("with_statistics_of",),
     "models.finding.by_hand": ("units_by_hand",),
     "models.finding.finder": ("find_units",),
     "models.finding.shrinking": ("smaller",),
