@@ -156,6 +156,26 @@ def test_a_table_on_the_terminal_and_in_the_folder(tiny, tmp_path, capsys):
     assert capsys.readouterr().out.split("The paper's claims")[0] == said.split("The paper's claims")[0]
 
 
+def test_one_split_for_all_seeds(tiny, tmp_path, capsys):
+    """The printed deviations are those of one split: with the split's own seed, contributions differ by training."""
+    out = tmp_path / "paper"
+    common = [*tiny, "--rounds", "1", "--seeds", "2"]
+    assert main(["paper", "figure5", *common, "--split-seed", "7", "--out", str(out)]) == 0
+    folders = sorted((out / "runs").glob("cifar10-pow-*"))
+    logged = [json.loads((folder / "summary.json").read_text()) for folder in folders]
+    assert all("split_seed = 7" in (folder / "config.toml").read_text() for folder in folders)
+    assert len(logged) == 2 and logged[0]["samples"] == logged[1]["samples"]
+    assert Results.load(out / "results.json").made["split seed"] == 7
+    assert "- split seed: 7" in (out / "README.md").read_text()
+    # Runs with splits of their own do not belong into this folder, nor on this page.
+    assert main(["paper", "figure5", *common, "--out", str(out)]) == 2
+    assert "other settings" in capsys.readouterr().err
+    assert main(["paper", "figure5", *common, "--out", str(tmp_path / "own")]) == 0
+    both = [str(folder / "results.json") for folder in (out, tmp_path / "own")]
+    assert main(["paper", "figure5", "--from", both[0], "--from", both[1]]) == 2
+    assert "different splits" in capsys.readouterr().err
+
+
 def test_what_needs_no_runs(capsys, tmp_path):
     assert main(["paper", "table9", "figure1", "--quick", "--out", str(tmp_path / "out")]) == 0
     assert "beta" in capsys.readouterr().out

@@ -38,6 +38,12 @@ def add(commands: Any) -> None:
         help="FedSAC with Eq. 9 as printed, or also with updates divided by N, which meets more of the printed numbers",
     )
     command.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1 [5; quick: 1]")
+    command.add_argument(
+        "--split-seed",
+        type=int,
+        metavar="N",
+        help="all seeds train on one split, drawn from this [each on its own]",
+    )
     command.add_argument("--rounds", type=int, metavar="N", help="rounds of training [300; quick: 12]")
     command.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda or auto [auto]")
     command.add_argument("--threads", type=int, metavar="N", help="CPU threads [all cores]")
@@ -60,8 +66,8 @@ def do(chosen: argparse.Namespace) -> None:
 
     targets = parse_targets(chosen.targets)
     if chosen.raw is not None:
-        for flag in ("quick", "seeds", "rounds", "threads", "data_dir"):
-            if getattr(chosen, flag):
+        for flag in ("quick", "seeds", "split_seed", "rounds", "threads", "data_dir"):
+            if getattr(chosen, flag) not in (None, False):
                 raise FedsacError(f"--from runs nothing; leave --{flag.replace('_', '-')} out")
         results = Results.joined(chosen.raw)
         out = chosen.out
@@ -90,7 +96,7 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
                 raise FedsacError(f"{name} must be at least 1, not {value}")
             scale = replace(scale, **{name: value})
     scale = replace(scale, eval_every=min(scale.eval_every, scale.rounds))
-    common = {"device": chosen.device, "threads": chosen.threads, "data_dir": chosen.data_dir}
+    common = {name: getattr(chosen, name) for name in ("device", "threads", "data_dir", "split_seed")}
     wanted = runs(targets, scale, both_readings=chosen.readings == "both", **common)
     todo = job.unfinished(wanted, out)
     screen = Together(Screen(sys.stderr))

@@ -22,7 +22,7 @@ def with_statistics_of(module: nn.Module, x: Tensor) -> nn.Module:
     """
     measured = copy.deepcopy(module).eval()
     norms = [layer for layer in measured.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
-    before = [(layer.momentum, layer.num_batches_tracked.clone()) for layer in norms]
+    before = [(layer.momentum, copy.deepcopy(layer.num_batches_tracked)) for layer in norms]
     for layer in norms:
         layer.reset_running_stats()
         layer.momentum = None  # the mean of all chunks, not a running one

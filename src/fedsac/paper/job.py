@@ -124,7 +124,7 @@ def provenance(out: Path, configs: Sequence[Config], quick: bool) -> dict[str, A
         "device": torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads",
         "seconds": round(_seconds(out), 1),
         "quick": quick,
-    }
+    } | ({"split seed": split} if (split := configs[0].split_seed if configs else None) is not None else {})
 
 
 def _commit() -> str | None:

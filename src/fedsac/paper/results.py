@@ -101,6 +101,8 @@ class Results:
             raise FedsacError(f"{', '.join(map(str, paths))}: runs of different lengths do not belong on one page")
         if len({part.made["rules"] for part in parts}) > 1:
             raise FedsacError(f"{', '.join(map(str, paths))}: runs under different rules do not belong on one page")
+        if len({part.made.get("split seed") for part in parts}) > 1:
+            raise FedsacError(f"{', '.join(map(str, paths))}: runs on different splits do not belong on one page")
         runs = {
             (run.data, run.scene, run.clients, run.method, run.beta, run.seed): run
             for part in parts
