@@ -143,3 +143,14 @@ def test_the_papers_tables(table):
             assert float(line["deviation"]) == pytest.approx(stdev(values), abs=2e-3), line
         checked += 1
     assert checked > 20
+
+
+def test_first_order_against_exact_importance():
+    _, rows = tables("any-network.md")[1]
+    found = json.loads((DOCS / "results" / "unit-importance.json").read_text())
+    expected = [(name, row) for name, own in found.items() for row in own]
+    assert len(rows) == len(expected) == 16
+    for texts, (name, row) in zip(rows, expected, strict=True):
+        assert texts[0] == name and [int(texts[1]), int(texts[2])] == [row["units"], row["steps"]]
+        for text, key in zip(texts[3:], ("accuracy", "spearman", "same half"), strict=True):
+            assert rounded(text, row[key]), (name, key)
