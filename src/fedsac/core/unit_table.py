@@ -6,7 +6,7 @@ tensor is held when the units of all its slots are. From this follow masking, ex
 and counting.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -150,6 +150,10 @@ class UnitTable:
         for group in self.groups:
             if not units[group.units].any():
                 raise FedsacError(f"none of the {group.count} units of {group.name} is kept; keep one at least")
+
+    def only(self, chosen: Callable[[str], bool]) -> "UnitTable":
+        """The table in which nothing is cut but the groups whose name is `chosen`: the ranks of LoRA adapters, say."""
+        return self.without({group.name: "not chosen" for group in self.groups if not chosen(group.name)})
 
     def without(self, kept_whole: Mapping[str, str]) -> "UnitTable":
         """The table in which the groups with these names are never cut, each for its reason."""
