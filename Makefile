@@ -39,14 +39,14 @@ browser: ## a headless Chromium for test-slow, where there is none
 	} || echo "chromium and chromedriver could not be installed with apt-get: the tests in a browser will be skipped"
 
 lint: $(READY) ## ruff, mypy, and which package may import which
-	$(BIN)/ruff check src tests benchmarks scripts
-	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/ruff check src tests benchmarks scripts examples
+	$(BIN)/ruff format --check src tests benchmarks scripts examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
 format: $(READY) ## let ruff mend what it can
-	$(BIN)/ruff check --fix src tests benchmarks scripts
-	$(BIN)/ruff format src tests benchmarks scripts
+	$(BIN)/ruff check --fix src tests benchmarks scripts examples
+	$(BIN)/ruff format src tests benchmarks scripts examples
 
 hooks: $(READY) ## let git check the same before each commit
 	$(BIN)/pre-commit install

@@ -79,10 +79,8 @@ def main(rounds: int) -> None:
     print(f"the server's model {accuracy(base, *test):.3f}; adapted by all, whole {accuracy(model, *test):.3f}")
     print("client  samples  alone  reward  ranks")
     for i, mask in enumerate(masks):
-        reward = accuracy(fedsac.smaller(model, units, mask), *test)
-        print(
-            f"{i:6}  {sizes[i]:7}  {accuracy(alone[i], *test):5.3f}  {reward:6.3f}  {int(mask.sum())} of {units.units}"
-        )
+        before, reward = accuracy(alone[i], *test), accuracy(fedsac.smaller(model, units, mask), *test)
+        print(f"{i:6}  {sizes[i]:7}  {before:5.3f}  {reward:6.3f}  {int(mask.sum())} of {units.units}")
 
 
 if __name__ == "__main__":
