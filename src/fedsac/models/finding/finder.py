@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fedsac.core.unit_table import UnitGroup, UnitTable, WholeGroup
 from fedsac.models.finding.proof import proved
+from fedsac.models.finding.rules import KERNEL
 from fedsac.models.finding.tracing import Traced
 
 Where = tuple[tuple[str, int, int], ...]  # tensor, axis, number of slots there
@@ -47,13 +48,13 @@ def _table(traced: Traced) -> UnitTable:
             unit_of[components] = np.arange(first, first + count)
             groups.append(UnitGroup(name, first, count, places))
             first += count
-        else:
-            whole.append(WholeGroup(name, count * places[0][2], reason or "all of them go together"))
+        elif reason != KERNEL:  # of which nobody would expect that it is cut
+            whole.append((places[0], WholeGroup(name, count * places[0][2], reason or "all of them go together")))
     units = {
         name: tuple(None if ids is None else _units(unit_of[component[ids]]) for ids in own)
         for name, own in traced.axes.items()
     }
-    return UnitTable(units, tuple(_unique(groups)), tuple(whole))
+    return UnitTable(units, tuple(_unique(groups)), tuple(_merged(whole)))
 
 
 def _units(numbers: np.ndarray) -> Tensor | None:
@@ -65,6 +66,16 @@ def _name(places: Where) -> str:
     tensor, axis, _ = places[0]
     layer, _, last = tensor.rpartition(".")
     return (layer or tensor) if axis == 0 and last in ("weight", "bias") else f"{tensor}[{axis}]"
+
+
+def _merged(whole: list[tuple[tuple[str, int, int], WholeGroup]]) -> list[WholeGroup]:
+    """What stays whole of one layer for one reason is one entry: slots of one tensor's axis are added up, those of a
+    weight and its bias are the same."""
+    slots: dict[tuple[str, str], dict[tuple[str, int], int]] = {}
+    for (tensor, axis, _), group in whole:
+        own = slots.setdefault((group.name, group.reason), {})
+        own[tensor, axis] = own.get((tensor, axis), 0) + group.slots
+    return [WholeGroup(name, max(own.values()), reason) for (name, reason), own in slots.items()]
 
 
 def _unique(groups: list[UnitGroup]) -> list[UnitGroup]:

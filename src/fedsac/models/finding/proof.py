@@ -2,33 +2,68 @@
 one does with these units' parameters set to 0."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedsac.core.unit_table import UnitTable
+from fedsac.core.unit_table import UnitGroup, UnitTable
 from fedsac.models.finding.shrinking import smaller
 
 TOLERANCE = 1e-9  # of the largest output, in float64
-TRIES = 2  # masks for each group, and for all groups together
+TRIES = 2  # masks of a set of groups that may have culprits
 
 
 def proved(module: nn.Module, table: UnitTable, inputs: tuple[Any, ...]) -> UnitTable:
     """The table, in which groups that fail the proof are never cut."""
-    trial, doubles = _perturbed(module), tuple(_double(each) for each in inputs)
-    rng = torch.Generator().manual_seed(0)
-    failed: dict[str, str] = {}
-    for group in table.groups:
-        for _ in range(TRIES):
+    proof = Proof(module, inputs)
+    left = table.without(proof.culprits(table, table.groups))
+    return left if proof.holds(left) else proof.one_by_one(left)
+
+
+class Proof:
+    """Masks of a network's units, tried on a copy of it in float64."""
+
+    def __init__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.module, self.inputs = _perturbed(module), tuple(_double(each) for each in inputs)
+        self.rng = torch.Generator().manual_seed(0)
+
+    def tried(self, table: UnitTable, groups: Sequence[UnitGroup], times: int = 1) -> str | None:
+        """What goes wrong when about half of the units of these groups are cut; None: nothing."""
+        for _ in range(times if groups else 0):
             units = torch.ones(table.units, dtype=torch.bool)
-            units[group.units] = _some(group.count, rng)
-            if (why := difference(trial, table, units, doubles)) is not None:
-                failed[group.name] = why
-                break
-    left = table.without(failed)
-    return left if _together(trial, left, doubles, rng) else _one_by_one(trial, left, doubles, rng)
+            for group in groups:
+                units[group.units] = _some(group.count, self.rng)
+            if (why := difference(self.module, table, units, self.inputs)) is not None:
+                return why
+        return None
+
+    def culprits(self, table: UnitTable, groups: Sequence[UnitGroup]) -> dict[str, str]:
+        """Which of these groups cannot be cut, and why: tried all together, and in halves where that fails."""
+        if (why := self.tried(table, groups, TRIES)) is None:
+            return {}
+        if len(groups) == 1:
+            return {groups[0].name: why}
+        half = len(groups) // 2
+        return self.culprits(table, groups[:half]) | self.culprits(table, groups[half:])
+
+    def holds(self, table: UnitTable) -> bool:
+        """Whether nothing goes wrong when all groups are cut, and when sets of them are, such that of any two groups
+        each is cut once while the other is not: those whose numbers have a certain binary digit."""
+        digits = [(k, bit) for k in range((len(table.groups) - 1).bit_length()) for bit in (0, 1)]
+        sets = [[g for i, g in enumerate(table.groups) if i >> k & 1 == bit] for k, bit in digits]
+        return all(self.tried(table, groups) is None for groups in (table.groups, *sets))
+
+    def one_by_one(self, table: UnitTable) -> UnitTable:
+        """The table with one group after the other, each kept if the proof still holds for all."""
+        failed = {group.name: "cannot be cut together with others" for group in table.groups}
+        for group in table.groups:
+            without = {name: why for name, why in failed.items() if name != group.name}
+            if self.holds(table.without(without)):
+                failed = without
+        return table.without(failed)
 
 
 def difference(module: nn.Module, table: UnitTable, units: Tensor, inputs: tuple[Any, ...]) -> str | None:
@@ -46,24 +81,6 @@ def difference(module: nn.Module, table: UnitTable, units: Tensor, inputs: tuple
         if not off <= TOLERANCE * max(scale, 1e-3):
             return f"the smaller network computes something else, off by {off:.1e} of {scale:.1e}"
     return None
-
-
-def _together(module: nn.Module, table: UnitTable, inputs: tuple[Any, ...], rng: torch.Generator) -> bool:
-    for _ in range(TRIES):
-        units = torch.cat([torch.ones(0, dtype=torch.bool), *(_some(group.count, rng) for group in table.groups)])
-        if difference(module, table, units, inputs) is not None:
-            return False
-    return True
-
-
-def _one_by_one(module: nn.Module, table: UnitTable, inputs: tuple[Any, ...], rng: torch.Generator) -> UnitTable:
-    """The table with one group after the other, each kept if the proof still holds for all."""
-    failed = {group.name: "cannot be cut together with others" for group in table.groups}
-    for group in table.groups:
-        without = {name: why for name, why in failed.items() if name != group.name}
-        if _together(module, table.without(without), inputs, rng):
-            failed = without
-    return table.without(failed)
 
 
 def _some(count: int, rng: torch.Generator) -> Tensor:

@@ -11,6 +11,7 @@ from fedsac.models.finding.labels import NONE, Field, Labelled, Slots, contracte
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
+KERNEL = "the size of a kernel"
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -27,15 +28,30 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 def apply(slots: Slots, operation: Any, shape: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The result of an operation on labelled tensors."""
-    name = operation._schema.name.partition("::")[2] if hasattr(operation, "_schema") else str(operation)
+    name = _name(operation)
     if name in RULES:
         return RULES[name](slots, shape, *args, **kwargs)
+    if shape is None:  # an assertion
+        return None
     tensors = [arg for arg in _flat([*args, *kwargs.values()]) if isinstance(arg, Labelled)]
-    if torch.Tag.pointwise in getattr(operation, "tags", ()):
+    if _pointwise(name):
         return joined(slots, tensors, shape, f"{name}: meets something that is never cut")
     for field in (field for tensor in tensors for field in tensor.fields):
         slots.pin(field.ids, f"goes through {name}, for which there is no rule")
     return unlabelled(shape)
+
+
+def _name(operation: Any) -> str:
+    """What an operation is called, in place or not."""
+    name: str = operation._schema.name.removeprefix("aten::") if hasattr(operation, "_schema") else str(operation)
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def _pointwise(name: str) -> bool:
+    """Whether an operation works element by element: as torch says of one of its kinds at least."""
+    packet = getattr(torch.ops.aten, name, None)
+    kinds = [getattr(packet, kind) for kind in packet.overloads()] if packet is not None else []
+    return any(torch.Tag.pointwise in kind.tags for kind in kinds)
 
 
 def unlabelled(shape: Any) -> Any:
@@ -57,10 +73,17 @@ def _reshape(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -
     return reshaped(x, shape)
 
 
-@rule("clone", "contiguous", "alias", "detach", "detach_", "to", "_to_copy", "dropout", "lift_fresh_copy", "dropout_",
+@rule("clone", "contiguous", "alias", "detach", "to", "_to_copy", "dropout", "lift_fresh_copy",
       "feature_dropout", "alpha_dropout", "type_as")  # fmt: skip
 def _same(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Labelled:
     return x
+
+
+@rule("hardswish", "log_sigmoid", "multiply", "divide", "subtract", "special_expit", "floor_divide", "copy")
+def _element_by_element(slots: Slots, shape: Any, *args: Any, **kwargs: Any) -> Labelled:
+    """Operations that torch does not say of that they are pointwise."""
+    operands = [arg for arg in args if isinstance(arg, Labelled)]
+    return joined(slots, operands, shape, "meets something that is never cut")
 
 
 @rule("permute")
@@ -80,6 +103,36 @@ def _transpose(slots: Slots, shape: Any, x: Labelled, one: int = -2, two: int = 
 def _expand(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Labelled:
     start = len(shape) - len(x.shape)
     return x.moved(shape, {dim: dim + start for dim in range(len(x.shape))})
+
+
+@rule("repeat_interleave")
+def _repeat_interleave(slots: Slots, shape: Any, x: Labelled, times: Any, dim: int | None = None, **kwargs: Any) -> Any:
+    if dim is None or not isinstance(times, int):
+        return _mixed(slots, x, range(len(x.shape)), "repeated, each as often as a tensor says")
+    return _repeated(x, dim % len(x.shape), times)
+
+
+def _repeated(x: Labelled, dim: int, times: int) -> Labelled:
+    """The tensor with each of its slices along a dimension so many times."""
+    fields = [Field(f.dims, f.ids.repeat(times, f.dims.index(dim))) if dim in f.dims else f for f in x.fields]
+    return Labelled((*x.shape[:dim], x.shape[dim] * times, *x.shape[dim + 1 :]), tuple(fields))
+
+
+@rule("repeat", "tile")
+def _repeat(slots: Slots, shape: Any, x: Labelled, times: Sequence[int]) -> Labelled:
+    start = len(shape) - len(x.shape)
+    copies = [size // (x.shape[i - start] if i >= start else 1) for i, size in enumerate(shape)]
+    fields = [
+        Field(tuple(dim + start for dim in f.dims), np.tile(f.ids, [copies[dim + start] for dim in f.dims]))
+        for f in x.fields
+    ]
+    return Labelled(tuple(shape), tuple(fields))
+
+
+@rule("roll", "flip")
+def _roll(slots: Slots, shape: Any, x: Labelled, *args: Any) -> Labelled:
+    dims = args[-1] if args and args[-1] else range(len(x.shape))
+    return _mixed(slots, x, dims, "put in another order (roll, flip)")
 
 
 # -- parts, and parts put together
@@ -247,7 +300,7 @@ def _convolved(slots: Slots, shape: Any, x: Labelled, weight: Labelled, bias: La
     channel = len(x.shape) - len(weight.shape) + 1
     for dim in range(2, len(weight.shape)):
         for field in weight.along(dim):
-            slots.pin(field.ids, "the size of a kernel")
+            slots.pin(field.ids, KERNEL)
     if groups > 1:
         x, weight = _grouped(slots, x, weight, channel, groups)
     else:
@@ -290,24 +343,20 @@ def _grouped(slots: Slots, x: Labelled, weight: Labelled, channel: int, groups: 
 @rule("scaled_dot_product_attention")
 def _attention(
     slots: Slots, shape: Any, q: Labelled, k: Labelled, v: Labelled, mask: Labelled | None = None, *args: Any,
-    **kwargs: Any,
+    enable_gqa: bool = False, **kwargs: Any,
 ) -> Labelled:  # fmt: skip
     last, reason = len(q.shape) - 1, "the width of an attention head"
+    if enable_gqa:  # several heads of queries share one of keys and values
+        k, v = (_repeated(each, last - 2, q.shape[last - 2] // each.shape[last - 2]) for each in (k, v))
+    positions = "positions of a sequence, over which attention is a mean"
+    k, v = _mixed(slots, k, [last - 1], positions), _mixed(slots, v, [last - 1], positions)
     batch = [(i, i) for i in range(last - 1) if q.shape[i] == k.shape[i]]
     own, other = contracted(slots, q, k, (last, last), batch, reason)
-    # Between the sequences' positions, per head.
-    weights = joined(
-        slots, [Labelled((*q.shape[:-1], 1), tuple(own)), Labelled((*q.shape[:-2], 1, 1), tuple(other))],
-        (*q.shape[:-1], 1), reason,
-    )  # fmt: skip
-    return joined(slots, [v_like(v, shape), weights], shape, reason)
-
-
-def v_like(v: Labelled, shape: Sequence[int]) -> Labelled:
-    """The values of an attention, with the queries' positions."""
-    for field in v.fields:
-        assert len(shape) - 2 not in field.dims
-    return Labelled((*shape[:-2], 1, shape[-1]), v.fields)
+    weights = [Labelled((*q.shape[:-1], 1), tuple(own)), Labelled((*k.shape[:-2], 1, 1), tuple(other))]
+    if mask is not None:
+        n = len(mask.shape)
+        weights.append(Labelled((*mask.shape[:-2], 1, 1), _mixed(slots, mask, [n - 2, n - 1], positions).fields))
+    return joined(slots, [Labelled((*v.shape[:-2], 1, v.shape[-1]), v.fields), *weights], shape, reason)
 
 
 @rule("embedding")
@@ -335,12 +384,10 @@ def _layer_norm(
 ) -> Labelled:
     first = len(x.shape) - len(normalised)
     reason = "normalised together (LayerNorm): without some of them, the others would change"
-    for field in (f for f in x.fields if max(f.dims) >= first):
+    result = joined(slots, [x, *(arg for arg in args if isinstance(arg, Labelled))], x.shape, reason)
+    for field in (f for f in result.fields if max(f.dims) >= first):
         slots.pin(field.ids, reason)
-    for own in (arg for arg in args if isinstance(arg, Labelled)):
-        for field in own.fields:
-            slots.pin(field.ids, reason)
-    return Labelled(x.shape, tuple(f for f in x.fields if max(f.dims) < first))
+    return result
 
 
 @rule("group_norm")
@@ -362,15 +409,17 @@ def _group_norm(
 @rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "sort", "topk", "argsort")
 def _along(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Any:
     dim = next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, int) and not isinstance(arg, bool)), -1)
-    return _mixed(slots, shape, x, [dim])
+    return _mixed(slots, x, [dim])
 
 
-def _mixed(slots: Slots, shape: Any, x: Labelled, dims: Sequence[int]) -> Labelled:
+def _mixed(
+    slots: Slots, x: Labelled, dims: Sequence[int], reason: str = "what stands along them is mixed (softmax, a mean, ...)"
+) -> Labelled:
     """The tensor after something that mixes what stands along these dimensions."""
     mixed = {dim % len(x.shape) for dim in dims}
     for field in x.fields:
         if mixed & set(field.dims):
-            slots.pin(field.ids, "what stands along them is mixed (softmax, a mean, ...)")
+            slots.pin(field.ids, reason)
     return Labelled(x.shape, tuple(f for f in x.fields if not mixed & set(f.dims)))
 
 
@@ -379,7 +428,7 @@ def _reduced(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -
     dims = kwargs.get("dim", next((arg for arg in args if isinstance(arg, list | tuple)), None))
     dims = [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)][:1] if dims is None else dims
     gone = {dim % len(x.shape) for dim in (dims or range(len(x.shape)))}
-    left = _mixed(slots, shape, x, list(gone))
+    left = _mixed(slots, x, list(gone))
     if len(shape) == len(x.shape):
         return Labelled(tuple(shape), left.fields)
     place = {dim: dim - sum(d < dim for d in gone) for dim in range(len(x.shape)) if dim not in gone}

@@ -14,17 +14,14 @@ def smaller(module: nn.Module, table: UnitTable, units: Tensor) -> nn.Module:
     """The submodel with these `units`, a boolean mask [units]: a module of the same class, which needs nothing of this
     package."""
     state = table.extract(module.state_dict(), units)
-    small = copy.deepcopy(module)
-    made: dict[int, nn.Parameter] = {}  # tensors that are tied stay tied
-    for prefix, layer in small.named_modules():
-        own = f"{prefix}." if prefix else ""
-        for key, parameter in layer._parameters.items():
-            if parameter is not None:
-                new = made.setdefault(id(parameter), nn.Parameter(state[own + key], parameter.requires_grad))
-                layer._parameters[key] = new
-        for key in layer._buffers:
-            if own + key in state:
-                layer._buffers[key] = state[own + key]
+    # What deepcopy finds in its memo, it takes instead of a copy. Tensors that are tied stay tied.
+    made: dict[int, Tensor] = {}
+    for name, parameter in module.named_parameters():
+        made[id(parameter)] = nn.Parameter(state[name], parameter.requires_grad)
+    for name, buffer in module.named_buffers():
+        if name in state:
+            made[id(buffer)] = state[name]
+    small = copy.deepcopy(module, dict(made))
     for layer in small.modules():
         _fit(layer)
     for group in table.groups:

@@ -32,6 +32,16 @@ class Traced:
                 for result in _tensors(_looked_up(node.args, values)):
                     for field in result.fields:
                         self.slots.pin(field.ids, "the network's output")
+        self._pin_attention(module)
+
+    def _pin_attention(self, module: nn.Module) -> None:
+        """torch's own attention takes the width of a head from its input's: with fewer heads, they would be wider."""
+        for name, layer in module.named_modules():
+            if isinstance(layer, nn.MultiheadAttention):
+                prefix = f"{name}." if name else ""
+                for key in (f"{prefix}{own}" for own, _ in layer.named_parameters()):
+                    for ids in (ids for ids in self.axes.get(key, ()) if ids is not None):
+                        self.slots.pin(ids, "nn.MultiheadAttention needs all of its heads: their width is its input's")
 
     def _state(self, name: str, tensor: Tensor) -> Labelled:
         """A parameter or buffer: every axis with more than one index has slots of its own."""
