@@ -54,6 +54,7 @@ def _table(traced: Traced) -> UnitTable:
         name: tuple(None if ids is None else _units(unit_of[component[ids]]) for ids in own)
         for name, own in traced.axes.items()
     }
+    units |= {name: units[first] for name, first in traced.tied.items() if first in units}
     return UnitTable(units, tuple(_unique(groups)), tuple(_merged(whole)))
 
 

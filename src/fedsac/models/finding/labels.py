@@ -151,13 +151,21 @@ def joined(slots: Slots, operands: Sequence[Labelled], shape: Sequence[int], rea
             fields.append(new)
     for field in fields:
         for operand in operands:
-            start = len(shape) - len(operand.shape)
-            labelled = {dim + start for own in operand.fields for dim in own.dims}
-            for dim in field.dims:
-                whole = dim >= start and operand.shape[dim - start] > 1 and dim not in labelled
-                if whole:
-                    slots.pin(field.ids, reason)
+            _meet(slots, field, operand, len(shape) - len(operand.shape), reason)
     return Labelled(tuple(shape), tuple(fields))
+
+
+def _meet(slots: Slots, field: Field, operand: Labelled, start: int, reason: str) -> None:
+    """What a field's slots are bound to by an operand that is whole along some of its dimensions: along these, they can
+    only be cut together; and not at all if it varies along no other."""
+    labelled = {dim + start for own in operand.fields for dim in own.dims}
+    whole = [
+        i for i, dim in enumerate(field.dims) if dim >= start and operand.shape[dim - start] > 1 and dim not in labelled
+    ]
+    if len(whole) == len(field.dims):
+        slots.pin(field.ids, reason)
+    else:
+        slots.unite_along(field.ids, tuple(whole), reason)
 
 
 def contracted(

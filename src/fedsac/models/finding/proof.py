@@ -69,7 +69,8 @@ class Proof:
 def difference(module: nn.Module, table: UnitTable, units: Tensor, inputs: tuple[Any, ...]) -> str | None:
     """How the submodel with these units differs from the whole network with the other units set to 0; None: not."""
     with torch.no_grad():
-        expected = _outputs(functional_call(module, table.masked(module.state_dict(), units), inputs))
+        masked = table.masked(module.state_dict(), units)
+        expected = _outputs(functional_call(module, masked, inputs, tie_weights=False))
         try:
             found = _outputs(smaller(module, table, units)(*inputs))
         except Exception as error:  # noqa: BLE001  # whatever the module's own code raises

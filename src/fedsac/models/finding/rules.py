@@ -2,6 +2,7 @@
 whatever goes into it: it may do anything with them."""
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def apply(slots: Slots, operation: Any, shape: Any, args: Sequence[Any], kwargs:
         return None
     tensors = [arg for arg in _flat([*args, *kwargs.values()]) if isinstance(arg, Labelled)]
     if _pointwise(name):
-        return joined(slots, tensors, shape, f"{name}: meets something that is never cut")
+        return joined(slots, tensors, shape, f"meets something that is never cut ({name})")
     for field in (field for tensor in tensors for field in tensor.fields):
         slots.pin(field.ids, f"goes through {name}, for which there is no rule")
     return unlabelled(shape)
@@ -88,7 +89,7 @@ def _element_by_element(slots: Slots, shape: Any, *args: Any, **kwargs: Any) -> 
 
 @rule("permute")
 def _permute(slots: Slots, shape: Any, x: Labelled, dims: Sequence[int]) -> Labelled:
-    return x.moved(shape, {dim % len(dims): i for i, dim in enumerate(dims)})
+    return _rearranged(slots, x, shape, {dim % len(dims): i for i, dim in enumerate(dims)})
 
 
 @rule("transpose", "swapaxes", "t", "numpy_T", "mT")
@@ -96,7 +97,18 @@ def _transpose(slots: Slots, shape: Any, x: Labelled, one: int = -2, two: int = 
     n = len(shape)
     if n < 2:
         return x
-    return x.moved(shape, {i: i for i in range(n)} | {one % n: two % n, two % n: one % n})
+    return _rearranged(slots, x, shape, {i: i for i in range(n)} | {one % n: two % n, two % n: one % n})
+
+
+def _rearranged(slots: Slots, x: Labelled, shape: Sequence[int], place: dict[int, int]) -> Labelled:
+    """The tensor with its dimensions in another order. Slots that vary along two dimensions which change places, as when
+    channels are shuffled, stay in order only if a whole row of them is cut: they are united along the shorter one."""
+    for field in x.fields:
+        for i, j in combinations(range(len(field.dims)), 2):
+            if place[field.dims[i]] > place[field.dims[j]]:
+                shorter = i if field.ids.shape[i] <= field.ids.shape[j] else j
+                slots.unite_along(field.ids, (shorter,), "put in another order")
+    return x.moved(shape, place)
 
 
 @rule("expand", "expand_as")
@@ -182,7 +194,28 @@ def _split(slots: Slots, shape: Any, x: Labelled, sections: Any, dim: int = 0) -
         length = each[dim]
         parts.append(_part(x, each, dim, slice(start, start + length)))
         start += length
+    if len({each[dim] for each in shape}) == 1:  # equal parts, which must stay equal
+        for part in parts[1:]:
+            for one, other in zip(parts[0].along(dim % len(x.shape)), part.along(dim % len(x.shape)), strict=True):
+                slots.unite(one.ids, other.ids, "one of several equal parts")
     return parts
+
+
+@rule("index")
+def _index(slots: Slots, shape: Any, x: Labelled, indices: Sequence[Labelled | None]) -> Labelled:
+    """Entries picked by tensors of indices, whose dimensions stand where the first of them did; or first of all, if
+    there are others between them."""
+    picked = [dim for dim, index in enumerate(indices) if index is not None]
+    new = len(shape) - len(x.shape) + len(picked)
+    first = picked[0] if picked == list(range(picked[0], picked[-1] + 1)) else 0
+    others = [dim for dim in range(len(x.shape)) if dim not in picked]
+    place = {dim: i + (new if i >= first else 0) for i, dim in enumerate(others)}
+    return _mixed(slots, x, picked, "entries that are picked by their index").moved(shape, place)
+
+
+@rule("index_select")
+def _index_select(slots: Slots, shape: Any, x: Labelled, dim: int, index: Labelled) -> Labelled:
+    return Labelled(tuple(shape), _mixed(slots, x, [dim], "entries that are picked by their index").fields)
 
 
 @rule("unbind")
@@ -193,21 +226,32 @@ def _unbind(slots: Slots, shape: Any, x: Labelled, dim: int = 0) -> list[Labelle
 @rule("cat", "concat", "concatenate")
 def _cat(slots: Slots, shape: Any, tensors: Sequence[Labelled], dim: int = 0) -> Labelled:
     dim %= len(shape)
-    along = []
-    for tensor in tensors:
-        own = next((f for f in tensor.fields if f.dims == (dim,)), None)
-        for field in tensor.along(dim):
-            if field is not own:
-                slots.pin(field.ids, "put together with others")
-        along.append(np.full(tensor.shape[dim], NONE) if own is None else own.ids)
+    along = _side_by_side(slots, tensors, dim)
     aside = [
         Labelled((*t.shape[:dim], 1, *t.shape[dim + 1 :]), tuple(f for f in t.fields if dim not in f.dims))
         for t in tensors
     ]
     others = joined(slots, aside, (*shape[:dim], 1, *shape[dim + 1 :]), "put together with something that is never cut")
-    ids = np.concatenate(along)
-    fields = (*others.fields, *([Field((dim,), ids)] if (ids >= 0).any() else []))
-    return Labelled(tuple(shape), fields)
+    return Labelled(tuple(shape), (*others.fields, *([] if along is None else [along])))
+
+
+def _side_by_side(slots: Slots, tensors: Sequence[Labelled], dim: int) -> Field | None:
+    """The slots along the dimension in which tensors are put side by side. Of those that vary along others too, as those
+    of a head's two halves, all tensors must have some."""
+    own = [tensor.along(dim) for tensor in tensors]
+    dims = sorted({d for fields in own for field in fields for d in field.dims})
+    if not dims:
+        return None
+    if any(len(fields) > 1 or (not fields and len(dims) > 1) for fields in own):
+        for field in (field for fields in own for field in fields):
+            slots.pin(field.ids, "put together with others")
+        return None
+    parts = []
+    for tensor, fields in zip(tensors, own, strict=True):
+        ids = fields[0].over(dims) if fields else np.full(1, NONE)
+        sizes = [tensor.shape[d] for d in dims]
+        parts.append(np.broadcast_to(ids, sizes))
+    return Field(tuple(dims), np.concatenate(parts, dims.index(dim)))
 
 
 @rule("constant_pad_nd", "pad", "reflection_pad2d", "replication_pad2d")
@@ -413,7 +457,7 @@ def _along(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> 
 
 
 def _mixed(
-    slots: Slots, x: Labelled, dims: Sequence[int], reason: str = "what stands along them is mixed (softmax, a mean, ...)"
+    slots: Slots, x: Labelled, dims: Sequence[int], reason: str = "a mean, a softmax or the like is taken over them"
 ) -> Labelled:
     """The tensor after something that mixes what stands along these dimensions."""
     mixed = {dim % len(x.shape) for dim in dims}

@@ -9,6 +9,8 @@ from torch.nn.modules.conv import _ConvNd
 
 from fedsac.core.unit_table import UnitGroup, UnitTable
 
+FITTED = (nn.Linear, _ConvNd, _NormBase, nn.GroupNorm, nn.Embedding)  # layers whose sizes are known from their tensors
+
 
 def smaller(module: nn.Module, table: UnitTable, units: Tensor) -> nn.Module:
     """The submodel with these `units`, a boolean mask [units]: a module of the same class, which needs nothing of this
@@ -44,8 +46,15 @@ def _fit(layer: Any) -> None:
     elif isinstance(layer, nn.GroupNorm) and layer.weight is not None:
         layer.num_groups = len(layer.weight) * layer.num_groups // layer.num_channels
         layer.num_channels = len(layer.weight)
+    elif _is_conv1d(layer):
+        layer.nx, layer.nf = layer.weight.shape
     elif isinstance(layer, nn.Embedding):
         layer.num_embeddings, layer.embedding_dim = layer.weight.shape
+
+
+def _is_conv1d(layer: Any) -> bool:
+    """Hugging Face's `Conv1D`, a linear layer whose weight is transposed."""
+    return type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")
 
 
 def _fit_sizes(module: nn.Module, group: UnitGroup, table: UnitTable, units: Tensor) -> None:
@@ -59,7 +68,7 @@ def _fit_sizes(module: nn.Module, group: UnitGroup, table: UnitTable, units: Ten
     modules = dict(module.named_modules())
     for name in _around([tensor for tensor, _, _ in group.where]):
         layer = modules.get(name)
-        if layer is None or type(layer).__module__.startswith("torch.nn"):
+        if layer is None or isinstance(layer, FITTED) or _is_conv1d(layer):
             continue
         for key, value in list(vars(layer).items()):
             if type(value) is int and value in new and not key.startswith("_"):
