@@ -44,11 +44,13 @@ class WholeGroup:
 @dataclass(frozen=True, eq=False)
 class UnitTable:
     """The units of a network. `axes`: for each tensor by name and each of its axes, the number of the unit that each
-    slot belongs to (-1: none), or None where no slot of the axis does."""
+    slot belongs to (-1: none), or None where no slot of the axis does. `constants`: attributes of its modules, as
+    `block.attention.head_width`, that are no number of units although they are equal to one."""
 
     axes: Mapping[str, tuple[Tensor | None, ...]]
     groups: tuple[UnitGroup, ...]
     whole: tuple[WholeGroup, ...] = ()
+    constants: frozenset[str] = frozenset()
 
     @property
     def units(self) -> int:
@@ -144,7 +146,7 @@ class UnitTable:
             for group in self.groups
             if group.name in kept_whole
         ]
-        return UnitTable(axes, tuple(groups), (*self.whole, *whole))
+        return UnitTable(axes, tuple(groups), (*self.whole, *whole), self.constants)
 
     def _there(self, name: str, tensor: Tensor, units: Tensor) -> Iterator[Tensor]:
         """For each axis of a tensor that loses slots with these units, which stay, broadcast over the others."""

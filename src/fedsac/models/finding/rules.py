@@ -101,7 +101,7 @@ def _transpose(slots: Slots, shape: Any, x: Labelled, one: int = -2, two: int = 
 
 
 def _rearranged(slots: Slots, x: Labelled, shape: Sequence[int], place: dict[int, int]) -> Labelled:
-    """The tensor with its dimensions in another order. Slots that vary along two dimensions which change places, as when
+    """The tensor with its dimensions in another order. Slots that vary along two dimensions that change places, as when
     channels are shuffled, stay in order only if a whole row of them is cut: they are united along the shorter one."""
     for field in x.fields:
         for i, j in combinations(range(len(field.dims)), 2):
@@ -236,8 +236,8 @@ def _cat(slots: Slots, shape: Any, tensors: Sequence[Labelled], dim: int = 0) ->
 
 
 def _side_by_side(slots: Slots, tensors: Sequence[Labelled], dim: int) -> Field | None:
-    """The slots along the dimension in which tensors are put side by side. Of those that vary along others too, as those
-    of a head's two halves, all tensors must have some."""
+    """The slots along the dimension in which tensors are put side by side. Of those that vary along others, too, as
+    those of a head's two halves, all tensors must have some."""
     own = [tensor.along(dim) for tensor in tensors]
     dims = sorted({d for fields in own for field in fields for d in field.dims})
     if not dims:

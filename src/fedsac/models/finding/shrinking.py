@@ -1,6 +1,7 @@
 """Build the submodel of any module: a copy with smaller tensors, and with the sizes that its layers keep of them."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -58,21 +59,29 @@ def _is_conv1d(layer: Any) -> bool:
 
 
 def _fit_sizes(module: nn.Module, group: UnitGroup, table: UnitTable, units: Tensor) -> None:
-    """Numbers that modules of other authors keep beside their tensors, as `num_heads`: an integer attribute that was
-    the number of a group's units, or of their slots along an axis, becomes that of the kept ones. A guess, which is why
-    every network is proved (see `proof`)."""
-    count = int(units[group.units].sum())
-    if count == group.count:
+    """Set numbers that modules of other authors keep beside their tensors, as `num_heads`, to those of the kept units.
+    A guess, which is why every network is proved (see `proof`)."""
+    kept = int(units[group.units].sum())
+    if kept == group.count:
         return
-    new = {n * group.count: n * count for _, _, n in reversed(group.where)} | {group.count: count}
     modules = dict(module.named_modules())
-    for name in _around([tensor for tensor, _, _ in group.where]):
-        layer = modules.get(name)
-        if layer is None or isinstance(layer, FITTED) or _is_conv1d(layer):
-            continue
-        for key, value in list(vars(layer).items()):
-            if type(value) is int and value in new and not key.startswith("_"):
-                setattr(layer, key, new[value])
+    for path, per_unit in sizes(modules, group).items():
+        name, _, key = path.rpartition(".")
+        if path not in table.constants:
+            setattr(modules[name], key, per_unit * kept)
+
+
+def sizes(modules: Mapping[str, nn.Module], group: UnitGroup) -> dict[str, int]:
+    """Attributes of modules around a group's tensors that look like sizes of it: integers that are the number of its
+    units, or of their slots along an axis. For each, how much of it is a unit's."""
+    per_unit = {n * group.count: n for _, _, n in reversed(group.where)} | {group.count: 1}
+    return {
+        f"{name}.{key}": per_unit[value]
+        for name in _around([tensor for tensor, _, _ in group.where])
+        if name in modules and not isinstance(modules[name], FITTED) and not _is_conv1d(modules[name])
+        for key, value in vars(modules[name]).items()
+        if type(value) is int and value in per_unit and not key.startswith("_")
+    }
 
 
 def _around(tensors: list[str]) -> list[str]:
