@@ -58,18 +58,6 @@ def _tokens(vocabulary: int = 100, length: int = 12) -> Tensor:
     return torch.randint(0, vocabulary, (2, length), generator=torch.Generator().manual_seed(0))
 
 
-class Logits(nn.Module):
-    """A Hugging Face model as a module from one tensor to another: its logits, without caches and labels."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.model(x).logits
-        return logits
-
-
 def _bert() -> Any:
     import transformers
 

@@ -63,10 +63,12 @@ def _units(numbers: np.ndarray) -> Tensor | None:
 
 
 def _name(places: Where) -> str:
-    """The layer whose outputs they are; else the first tensor and axis."""
-    tensor, axis, _ = places[0]
+    """The layer whose outputs they are; else the first tensor and axis, of a layer if there is one."""
+    layers = [place for place in places if place[0].endswith(("weight", "bias"))]
+    tensor, axis, _ = (layers or places)[0]
     layer, _, last = tensor.rpartition(".")
-    return (layer or tensor) if axis == 0 and last in ("weight", "bias") else f"{tensor}[{axis}]"
+    outputs = axis == 0 or any((name, at) == (f"{layer}.bias", 0) for name, at, _ in places)
+    return (layer or tensor) if outputs and last in ("weight", "bias") else f"{tensor}[{axis}]"
 
 
 def _merged(whole: list[tuple[tuple[str, int, int], WholeGroup]]) -> list[WholeGroup]:

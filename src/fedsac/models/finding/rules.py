@@ -87,6 +87,13 @@ def _element_by_element(slots: Slots, shape: Any, *args: Any, **kwargs: Any) -> 
     return joined(slots, operands, shape, "meets something that is never cut")
 
 
+@rule("prelu", "_prelu_kernel")
+def _prelu(slots: Slots, shape: Any, x: Labelled, weight: Labelled) -> Labelled:
+    if len(weight.shape) == 1 and len(x.shape) > 1:  # a slope for each channel
+        weight = weight.moved((weight.shape[0], *(1 for _ in x.shape[2:])), {0: 0})
+    return joined(slots, [x, weight], shape, "meets something that is never cut (prelu)")
+
+
 @rule("permute")
 def _permute(slots: Slots, shape: Any, x: Labelled, dims: Sequence[int]) -> Labelled:
     return _rearranged(slots, x, shape, {dim % len(dims): i for i, dim in enumerate(dims)})
@@ -201,6 +208,12 @@ def _split(slots: Slots, shape: Any, x: Labelled, sections: Any, dim: int = 0) -
     return parts
 
 
+@rule("glu")
+def _glu(slots: Slots, shape: Any, x: Labelled, dim: int = -1) -> Labelled:
+    halves = _split(slots, [shape, shape], x, 2, dim % len(shape))
+    return joined(slots, halves, shape, "meets something that is never cut (glu)")
+
+
 @rule("index")
 def _index(slots: Slots, shape: Any, x: Labelled, indices: Sequence[Labelled | None]) -> Labelled:
     """Entries picked by tensors of indices, whose dimensions stand where the first of them did; or first of all, if
@@ -233,6 +246,15 @@ def _cat(slots: Slots, shape: Any, tensors: Sequence[Labelled], dim: int = 0) ->
     ]
     others = joined(slots, aside, (*shape[:dim], 1, *shape[dim + 1 :]), "put together with something that is never cut")
     return Labelled(tuple(shape), (*others.fields, *([] if along is None else [along])))
+
+
+@rule("stack")
+def _stack(slots: Slots, shape: Any, tensors: Sequence[Labelled], dim: int = 0) -> Labelled:
+    dim %= len(shape)
+    result: Labelled = _cat(
+        slots, shape, [reshaped(each, (*each.shape[:dim], 1, *each.shape[dim:])) for each in tensors], dim
+    )
+    return result
 
 
 def _side_by_side(slots: Slots, tensors: Sequence[Labelled], dim: int) -> Field | None:
@@ -310,11 +332,34 @@ def _matmul(slots: Slots, shape: Any, a: Labelled, b: Labelled) -> Labelled:
     return joined(slots, [left, right], shape, "multiplied with what is never cut")
 
 
+@rule("einsum")
+def _einsum(slots: Slots, shape: Any, equation: str, tensors: Sequence[Labelled], **kwargs: Any) -> Labelled:
+    """A product of tensors with a dimension for each letter, summed over those that are not in the result."""
+    inputs, _, output = equation.replace(" ", "").partition("->")
+    operands, letters = inputs.split(","), [*output, *sorted(set(inputs) - set(output) - {","})]
+    if "." in equation or not output or any(len(set(each)) < len(each) for each in (*operands, output)):
+        for field in (field for tensor in tensors for field in tensor.fields):
+            slots.pin(field.ids, f"goes through einsum({equation}), for which there is no rule")
+        return Labelled(tuple(shape))
+    reason, aligned = "multiplied with what is never cut", []
+    for tensor, names in zip(tensors, operands, strict=True):
+        place = {i: letters.index(letter) for i, letter in enumerate(names)}
+        aligned.append(_rearranged(slots, tensor, _ones(letters, tensor.shape, place), place))
+    full = [max(sizes) for sizes in zip(*(each.shape for each in aligned), strict=True)]
+    fields = []
+    for field in joined(slots, aligned, full, reason).fields:
+        kept = tuple(dim for dim in field.dims if dim < len(output))
+        summed = tuple(i for i, dim in enumerate(field.dims) if dim >= len(output))
+        if kept:
+            fields.append(Field(kept, slots.unite_along(field.ids, summed, reason)))
+    return Labelled(tuple(shape), tuple(fields))
+
+
 def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
     return shape[:dim] + shape[dim + 1 :]
 
 
-def _ones(result: Sequence[int], shape: tuple[int, ...], place: dict[int, int]) -> tuple[int, ...]:
+def _ones(result: Sequence[Any], shape: tuple[int, ...], place: dict[int, int]) -> tuple[int, ...]:
     """The shape of an operand among the result's dimensions: 1 where it has none of them."""
     sizes = {to: shape[dim] for dim, to in place.items()}
     return tuple(sizes.get(i, 1) for i in range(len(result)))
@@ -334,10 +379,22 @@ def _convolution(
     dilation: Any, transposed: bool, output_padding: Any, groups: int,
 ) -> Labelled:  # fmt: skip
     if transposed:
-        for field in (*x.fields, *weight.fields):
-            slots.pin(field.ids, "goes through a transposed convolution, for which there is no rule")
-        return Labelled(tuple(shape))
+        result: Labelled = _conv_transposed(slots, shape, x, weight, bias, groups=groups)
+        return result
     return _convolved(slots, shape, x, weight, bias, groups)
+
+
+@rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def _conv_transposed(
+    slots: Slots, shape: Any, x: Labelled, weight: Labelled, bias: Labelled | None = None, *args: Any, **kwargs: Any
+) -> Labelled:
+    """A weight has its inputs first."""
+    if kwargs.get("groups", args[3] if len(args) > 3 else 1) > 1:
+        for field in (*x.fields, *weight.fields):
+            slots.pin(field.ids, "goes through a transposed convolution in groups, for which there is no rule")
+        return Labelled(tuple(shape))
+    swapped = weight.moved(weight.shape, {i: {0: 1, 1: 0}.get(i, i) for i in range(len(weight.shape))})
+    return _convolved(slots, shape, x, swapped, bias, 1)
 
 
 def _convolved(slots: Slots, shape: Any, x: Labelled, weight: Labelled, bias: Labelled | None, groups: int) -> Labelled:

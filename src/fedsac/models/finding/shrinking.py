@@ -36,7 +36,9 @@ def _fit(layer: Any) -> None:
     """Set what a layer of torch knows of its sizes from its tensors."""
     if isinstance(layer, nn.Linear):
         layer.out_features, layer.in_features = layer.weight.shape
-    elif isinstance(layer, _ConvNd) and not layer.transposed:
+    elif isinstance(layer, _ConvNd) and layer.transposed:
+        layer.in_channels, layer.out_channels = len(layer.weight), layer.weight.shape[1] * layer.groups
+    elif isinstance(layer, _ConvNd):
         per_group = layer.out_channels // layer.groups
         if layer.groups > 1 and layer.in_channels == layer.groups:  # depthwise: a channel is a group
             layer.groups = len(layer.weight) // per_group
@@ -47,6 +49,8 @@ def _fit(layer: Any) -> None:
     elif isinstance(layer, nn.GroupNorm) and layer.weight is not None:
         layer.num_groups = len(layer.weight) * layer.num_groups // layer.num_channels
         layer.num_channels = len(layer.weight)
+    elif isinstance(layer, nn.PReLU):
+        layer.num_parameters = len(layer.weight)
     elif _is_conv1d(layer):
         layer.nx, layer.nf = layer.weight.shape
     elif isinstance(layer, nn.Embedding):
