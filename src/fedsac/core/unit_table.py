@@ -46,12 +46,15 @@ class WholeGroup:
 class UnitTable:
     """The units of a network. `axes`: for each tensor by name and each of its axes, the number of the unit that each
     slot belongs to (-1: none), or None where no slot of the axis does. `readers`: the tensors and axes by which the
-    rest of the network reads units, as the inputs of the next layer: with these entries 0, a unit does nothing."""
+    rest of the network reads units, as the inputs of the next layer: with these entries 0, a unit does nothing.
+    `constants`: attributes of its modules, as `block.attention.head_width`, that are no number of units although they
+    are equal to one."""
 
     axes: Mapping[str, tuple[Tensor | None, ...]]
     groups: tuple[UnitGroup, ...]
     whole: tuple[WholeGroup, ...] = ()
     readers: tuple[tuple[str, int], ...] = ()
+    constants: frozenset[str] = frozenset()
 
     @property
     def units(self) -> int:
@@ -71,9 +74,12 @@ class UnitTable:
         self.check(units)
         small = {}
         for name, tensor in state.items():
+            small[name] = tensor
             for axis, kept in enumerate(self.kept(name, units)):
-                tensor = tensor if kept is None else tensor.index_select(axis, kept.to(tensor.device))
-            small[name] = tensor.clone()
+                if kept is not None and len(kept) < tensor.shape[axis]:
+                    small[name] = small[name].index_select(axis, kept.to(tensor.device))
+            if small[name] is tensor:
+                small[name] = tensor.clone()
         return small
 
     def merge(self, state: State, units: Tensor, small: State) -> dict[str, Tensor]:
@@ -95,16 +101,18 @@ class UnitTable:
 
     def held(self, name: str, tensor: Tensor, units: Tensor) -> Tensor:
         """Which entries of a tensor are held with these units: boolean, of its shape."""
-        held = torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
-        held[self._index(name, tensor, units)] = True
+        held = torch.ones(tensor.shape, dtype=torch.bool, device=tensor.device)
+        for there in self._there(name, tensor, units):
+            held &= there
         return held
 
     def masked(self, state: State, units: Tensor) -> dict[str, Tensor]:
         """The tensors at full size, 0 where they are not held."""
-        return {
-            name: torch.where(self.held(name, tensor, units), tensor, 0) if name in self.axes else tensor
-            for name, tensor in state.items()
-        }
+        masked = dict(state)
+        for name, tensor in state.items():
+            for there in self._there(name, tensor, units):
+                masked[name] = torch.where(there, masked[name], 0)
+        return masked
 
     def parameters(self, shapes: Mapping[str, torch.Size], units: Tensor) -> int:
         """How many entries of tensors with these shapes are held with these units."""
@@ -172,7 +180,14 @@ class UnitTable:
             for group in self.groups
             if group.name in kept_whole
         ]
-        return UnitTable(axes, tuple(groups), (*self.whole, *whole), self.readers)
+        return UnitTable(axes, tuple(groups), (*self.whole, *whole), self.readers, self.constants)
+
+    def _there(self, name: str, tensor: Tensor, units: Tensor) -> Iterator[Tensor]:
+        """For each axis of a tensor that loses slots with these units, which stay, broadcast over the others."""
+        with_none = torch.cat([units, units.new_ones(1)])
+        for axis, slots in enumerate(self.axes.get(name, ())):
+            if slots is not None and not (there := with_none[slots.to(units.device)]).all():
+                yield there.to(tensor.device).reshape([-1 if i == axis else 1 for i in range(tensor.ndim)])
 
     def _index(self, name: str, tensor: Tensor, units: Tensor) -> tuple[Tensor, ...]:
         """What indexes the entries of a tensor that are held with these units."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fedsac.core.unit_table import UnitGroup, UnitTable, WholeGroup
 from fedsac.models.finding.proof import proved
+from fedsac.models.finding.rules import KERNEL
 from fedsac.models.finding.tracing import Traced
 
 Where = tuple[tuple[str, int, int], ...]  # tensor, axis, number of slots there
@@ -47,12 +48,13 @@ def _table(traced: Traced) -> UnitTable:
             unit_of[components] = np.arange(first, first + count)
             groups.append(UnitGroup(name, first, count, places))
             first += count
-        else:
-            whole.append(WholeGroup(name, count * places[0][2], reason or "all of them go together"))
+        elif reason != KERNEL:  # of which nobody would expect that it is cut
+            whole.append((places[0], WholeGroup(name, count * places[0][2], reason or "all of them go together")))
     units = {
         name: tuple(None if ids is None else _units(unit_of[component[ids]]) for ids in own)
         for name, own in traced.axes.items()
     }
+    units |= {name: units[first] for name, first in traced.tied.items() if first in units}
     are_read = traced.slots.are_read()
     readers = [
         (name, axis)
@@ -60,7 +62,7 @@ def _table(traced: Traced) -> UnitTable:
         for axis, ids in enumerate(own)
         if ids is not None and are_read[ids].any()
     ]
-    return UnitTable(units, tuple(_unique(groups)), tuple(whole), tuple(readers))
+    return UnitTable(units, tuple(_unique(groups)), tuple(_merged(whole)), tuple(readers))
 
 
 def _units(numbers: np.ndarray) -> Tensor | None:
@@ -68,10 +70,22 @@ def _units(numbers: np.ndarray) -> Tensor | None:
 
 
 def _name(places: Where) -> str:
-    """The layer whose outputs they are; else the first tensor and axis."""
-    tensor, axis, _ = places[0]
+    """The layer whose outputs they are; else the first tensor and axis, of a layer if there is one."""
+    layers = [place for place in places if place[0].endswith(("weight", "bias"))]
+    tensor, axis, _ = (layers or places)[0]
     layer, _, last = tensor.rpartition(".")
-    return (layer or tensor) if axis == 0 and last in ("weight", "bias") else f"{tensor}[{axis}]"
+    outputs = axis == 0 or any((name, at) == (f"{layer}.bias", 0) for name, at, _ in places)
+    return (layer or tensor) if outputs and last in ("weight", "bias") else f"{tensor}[{axis}]"
+
+
+def _merged(whole: list[tuple[tuple[str, int, int], WholeGroup]]) -> list[WholeGroup]:
+    """What stays whole of one layer for one reason is one entry: slots of one tensor's axis are added up, those of a
+    weight and its bias are the same."""
+    slots: dict[tuple[str, str], dict[tuple[str, int], int]] = {}
+    for (tensor, axis, _), group in whole:
+        own = slots.setdefault((group.name, group.reason), {})
+        own[tensor, axis] = own.get((tensor, axis), 0) + group.slots
+    return [WholeGroup(name, max(own.values()), reason) for (name, reason), own in slots.items()]
 
 
 def _unique(groups: list[UnitGroup]) -> list[UnitGroup]:

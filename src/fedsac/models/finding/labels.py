@@ -164,16 +164,23 @@ def joined(slots: Slots, operands: Sequence[Labelled], shape: Sequence[int], rea
             fields.append(new)
     kept = []
     for field in fields:
-        if any(_is_whole(operand, dim - len(shape) + len(operand.shape)) for operand in operands for dim in field.dims):
-            slots.pin(field.ids, reason)
-        else:
+        if all(_meet(slots, field, operand, len(shape) - len(operand.shape), reason) for operand in operands):
             kept.append(field)
     return Labelled(tuple(shape), tuple(kept))
 
 
-def _is_whole(operand: Labelled, dim: int) -> bool:
-    """Whether a tensor has several indices along a dimension, and no slots: it stays as it is, and so must others."""
-    return dim >= 0 and operand.shape[dim] > 1 and not operand.along(dim)
+def _meet(slots: Slots, field: Field, operand: Labelled, start: int, reason: str) -> bool:
+    """What a field's slots are bound to by an operand that is whole along some of its dimensions: along these, they can
+    only be cut together; and not at all if it varies along no other. Returns whether they can be cut."""
+    labelled = {dim + start for own in operand.fields for dim in own.dims}
+    whole = [
+        i for i, dim in enumerate(field.dims) if dim >= start and operand.shape[dim - start] > 1 and dim not in labelled
+    ]
+    if len(whole) == len(field.dims):
+        slots.pin(field.ids, reason)
+        return False
+    slots.unite_along(field.ids, tuple(whole), reason)
+    return True
 
 
 def contracted(

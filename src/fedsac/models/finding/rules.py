@@ -2,6 +2,7 @@
 whatever goes into it: it may do anything with them."""
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedsac.models.finding.labels import NONE, Field, Labelled, Slots, contracte
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
+KERNEL = "the size of a kernel"
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -27,15 +29,30 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 def apply(slots: Slots, operation: Any, shape: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The result of an operation on labelled tensors."""
-    name = operation._schema.name.partition("::")[2] if hasattr(operation, "_schema") else str(operation)
+    name = _name(operation)
     if name in RULES:
         return RULES[name](slots, shape, *args, **kwargs)
+    if shape is None:  # an assertion
+        return None
     tensors = [arg for arg in _flat([*args, *kwargs.values()]) if isinstance(arg, Labelled)]
-    if torch.Tag.pointwise in getattr(operation, "tags", ()):
-        return joined(slots, tensors, shape, f"{name}: meets something that is never cut")
+    if _pointwise(name):
+        return joined(slots, tensors, shape, f"meets something that is never cut ({name})")
     for field in (field for tensor in tensors for field in tensor.fields):
         slots.pin(field.ids, f"goes through {name}, for which there is no rule")
     return unlabelled(shape)
+
+
+def _name(operation: Any) -> str:
+    """What an operation is called, in place or not."""
+    name: str = operation._schema.name.removeprefix("aten::") if hasattr(operation, "_schema") else str(operation)
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def _pointwise(name: str) -> bool:
+    """Whether an operation works element by element: as torch says of one of its kinds at least."""
+    packet = getattr(torch.ops.aten, name, None)
+    kinds = [getattr(packet, kind) for kind in packet.overloads()] if packet is not None else []
+    return any(torch.Tag.pointwise in kind.tags for kind in kinds)
 
 
 def unlabelled(shape: Any) -> Any:
@@ -57,15 +74,29 @@ def _reshape(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -
     return reshaped(x, shape)
 
 
-@rule("clone", "contiguous", "alias", "detach", "detach_", "to", "_to_copy", "dropout", "lift_fresh_copy", "dropout_",
+@rule("clone", "contiguous", "alias", "detach", "to", "_to_copy", "dropout", "lift_fresh_copy",
       "feature_dropout", "alpha_dropout", "type_as")  # fmt: skip
 def _same(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Labelled:
     return x
 
 
+@rule("hardswish", "log_sigmoid", "multiply", "divide", "subtract", "special_expit", "floor_divide", "copy")
+def _element_by_element(slots: Slots, shape: Any, *args: Any, **kwargs: Any) -> Labelled:
+    """Operations that torch does not say of that they are pointwise."""
+    operands = [arg for arg in args if isinstance(arg, Labelled)]
+    return joined(slots, operands, shape, "meets something that is never cut")
+
+
+@rule("prelu", "_prelu_kernel")
+def _prelu(slots: Slots, shape: Any, x: Labelled, weight: Labelled) -> Labelled:
+    if len(weight.shape) == 1 and len(x.shape) > 1:  # a slope for each channel
+        weight = weight.moved((weight.shape[0], *(1 for _ in x.shape[2:])), {0: 0})
+    return joined(slots, [x, weight], shape, "meets something that is never cut (prelu)")
+
+
 @rule("permute")
 def _permute(slots: Slots, shape: Any, x: Labelled, dims: Sequence[int]) -> Labelled:
-    return x.moved(shape, {dim % len(dims): i for i, dim in enumerate(dims)})
+    return _rearranged(slots, x, shape, {dim % len(dims): i for i, dim in enumerate(dims)})
 
 
 @rule("transpose", "swapaxes", "t", "numpy_T", "mT")
@@ -73,13 +104,54 @@ def _transpose(slots: Slots, shape: Any, x: Labelled, one: int = -2, two: int = 
     n = len(shape)
     if n < 2:
         return x
-    return x.moved(shape, {i: i for i in range(n)} | {one % n: two % n, two % n: one % n})
+    return _rearranged(slots, x, shape, {i: i for i in range(n)} | {one % n: two % n, two % n: one % n})
+
+
+def _rearranged(slots: Slots, x: Labelled, shape: Sequence[int], place: dict[int, int]) -> Labelled:
+    """The tensor with its dimensions in another order. Slots that vary along two dimensions that change places, as when
+    channels are shuffled, stay in order only if a whole row of them is cut: they are united along the shorter one."""
+    for field in x.fields:
+        for i, j in combinations(range(len(field.dims)), 2):
+            if place[field.dims[i]] > place[field.dims[j]]:
+                shorter = i if field.ids.shape[i] <= field.ids.shape[j] else j
+                slots.unite_along(field.ids, (shorter,), "put in another order")
+    return x.moved(shape, place)
 
 
 @rule("expand", "expand_as")
 def _expand(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Labelled:
     start = len(shape) - len(x.shape)
     return x.moved(shape, {dim: dim + start for dim in range(len(x.shape))})
+
+
+@rule("repeat_interleave")
+def _repeat_interleave(slots: Slots, shape: Any, x: Labelled, times: Any, dim: int | None = None, **kwargs: Any) -> Any:
+    if dim is None or not isinstance(times, int):
+        return _mixed(slots, x, range(len(x.shape)), "repeated, each as often as a tensor says")
+    return _repeated(x, dim % len(x.shape), times)
+
+
+def _repeated(x: Labelled, dim: int, times: int) -> Labelled:
+    """The tensor with each of its slices along a dimension so many times."""
+    fields = [Field(f.dims, f.ids.repeat(times, f.dims.index(dim))) if dim in f.dims else f for f in x.fields]
+    return Labelled((*x.shape[:dim], x.shape[dim] * times, *x.shape[dim + 1 :]), tuple(fields))
+
+
+@rule("repeat", "tile")
+def _repeat(slots: Slots, shape: Any, x: Labelled, times: Sequence[int]) -> Labelled:
+    start = len(shape) - len(x.shape)
+    copies = [size // (x.shape[i - start] if i >= start else 1) for i, size in enumerate(shape)]
+    fields = [
+        Field(tuple(dim + start for dim in f.dims), np.tile(f.ids, [copies[dim + start] for dim in f.dims]))
+        for f in x.fields
+    ]
+    return Labelled(tuple(shape), tuple(fields))
+
+
+@rule("roll", "flip")
+def _roll(slots: Slots, shape: Any, x: Labelled, *args: Any) -> Labelled:
+    dims = args[-1] if args and args[-1] else range(len(x.shape))
+    return _mixed(slots, x, dims, "put in another order (roll, flip)")
 
 
 # -- parts, and parts put together
@@ -129,7 +201,34 @@ def _split(slots: Slots, shape: Any, x: Labelled, sections: Any, dim: int = 0) -
         length = each[dim]
         parts.append(_part(x, each, dim, slice(start, start + length)))
         start += length
+    if len({each[dim] for each in shape}) == 1:  # equal parts, which must stay equal
+        for part in parts[1:]:
+            for one, other in zip(parts[0].along(dim % len(x.shape)), part.along(dim % len(x.shape)), strict=True):
+                slots.unite(one.ids, other.ids, "one of several equal parts")
     return parts
+
+
+@rule("glu")
+def _glu(slots: Slots, shape: Any, x: Labelled, dim: int = -1) -> Labelled:
+    halves = _split(slots, [shape, shape], x, 2, dim % len(shape))
+    return joined(slots, halves, shape, "meets something that is never cut (glu)")
+
+
+@rule("index")
+def _index(slots: Slots, shape: Any, x: Labelled, indices: Sequence[Labelled | None]) -> Labelled:
+    """Entries picked by tensors of indices, whose dimensions stand where the first of them did; or first of all, if
+    there are others between them."""
+    picked = [dim for dim, index in enumerate(indices) if index is not None]
+    new = len(shape) - len(x.shape) + len(picked)
+    first = picked[0] if picked == list(range(picked[0], picked[-1] + 1)) else 0
+    others = [dim for dim in range(len(x.shape)) if dim not in picked]
+    place = {dim: i + (new if i >= first else 0) for i, dim in enumerate(others)}
+    return _mixed(slots, x, picked, "entries that are picked by their index").moved(shape, place)
+
+
+@rule("index_select")
+def _index_select(slots: Slots, shape: Any, x: Labelled, dim: int, index: Labelled) -> Labelled:
+    return Labelled(tuple(shape), _mixed(slots, x, [dim], "entries that are picked by their index").fields)
 
 
 @rule("unbind")
@@ -140,21 +239,41 @@ def _unbind(slots: Slots, shape: Any, x: Labelled, dim: int = 0) -> list[Labelle
 @rule("cat", "concat", "concatenate")
 def _cat(slots: Slots, shape: Any, tensors: Sequence[Labelled], dim: int = 0) -> Labelled:
     dim %= len(shape)
-    along = []
-    for tensor in tensors:
-        own = next((f for f in tensor.fields if f.dims == (dim,)), None)
-        for field in tensor.along(dim):
-            if field is not own:
-                slots.pin(field.ids, "put together with others")
-        along.append(np.full(tensor.shape[dim], NONE) if own is None else own.ids)
+    along = _side_by_side(slots, tensors, dim)
     aside = [
         Labelled((*t.shape[:dim], 1, *t.shape[dim + 1 :]), tuple(f for f in t.fields if dim not in f.dims))
         for t in tensors
     ]
     others = joined(slots, aside, (*shape[:dim], 1, *shape[dim + 1 :]), "put together with something that is never cut")
-    ids = np.concatenate(along)
-    fields = (*others.fields, *([Field((dim,), ids)] if (ids >= 0).any() else []))
-    return Labelled(tuple(shape), fields)
+    return Labelled(tuple(shape), (*others.fields, *([] if along is None else [along])))
+
+
+@rule("stack")
+def _stack(slots: Slots, shape: Any, tensors: Sequence[Labelled], dim: int = 0) -> Labelled:
+    dim %= len(shape)
+    result: Labelled = _cat(
+        slots, shape, [reshaped(each, (*each.shape[:dim], 1, *each.shape[dim:])) for each in tensors], dim
+    )
+    return result
+
+
+def _side_by_side(slots: Slots, tensors: Sequence[Labelled], dim: int) -> Field | None:
+    """The slots along the dimension in which tensors are put side by side. Of those that vary along others, too, as
+    those of a head's two halves, all tensors must have some."""
+    own = [tensor.along(dim) for tensor in tensors]
+    dims = sorted({d for fields in own for field in fields for d in field.dims})
+    if not dims:
+        return None
+    if any(len(fields) > 1 or (not fields and len(dims) > 1) for fields in own):
+        for field in (field for fields in own for field in fields):
+            slots.pin(field.ids, "put together with others")
+        return None
+    parts = []
+    for tensor, fields in zip(tensors, own, strict=True):
+        ids = fields[0].over(dims) if fields else np.full(1, NONE)
+        sizes = [tensor.shape[d] for d in dims]
+        parts.append(np.broadcast_to(ids, sizes))
+    return Field(tuple(dims), np.concatenate(parts, dims.index(dim)))
 
 
 @rule("constant_pad_nd", "pad", "reflection_pad2d", "replication_pad2d")
@@ -213,11 +332,34 @@ def _matmul(slots: Slots, shape: Any, a: Labelled, b: Labelled) -> Labelled:
     return joined(slots, [left, right], shape, "multiplied with what is never cut")
 
 
+@rule("einsum")
+def _einsum(slots: Slots, shape: Any, equation: str, tensors: Sequence[Labelled], **kwargs: Any) -> Labelled:
+    """A product of tensors with a dimension for each letter, summed over those that are not in the result."""
+    inputs, _, output = equation.replace(" ", "").partition("->")
+    operands, letters = inputs.split(","), [*output, *sorted(set(inputs) - set(output) - {","})]
+    if "." in equation or not output or any(len(set(each)) < len(each) for each in (*operands, output)):
+        for field in (field for tensor in tensors for field in tensor.fields):
+            slots.pin(field.ids, f"goes through einsum({equation}), for which there is no rule")
+        return Labelled(tuple(shape))
+    reason, aligned = "multiplied with what is never cut", []
+    for tensor, names in zip(tensors, operands, strict=True):
+        place = {i: letters.index(letter) for i, letter in enumerate(names)}
+        aligned.append(_rearranged(slots, tensor, _ones(letters, tensor.shape, place), place))
+    full = [max(sizes) for sizes in zip(*(each.shape for each in aligned), strict=True)]
+    fields = []
+    for field in joined(slots, aligned, full, reason).fields:
+        kept = tuple(dim for dim in field.dims if dim < len(output))
+        summed = tuple(i for i, dim in enumerate(field.dims) if dim >= len(output))
+        if kept:
+            fields.append(Field(kept, slots.unite_along(field.ids, summed, reason)))
+    return Labelled(tuple(shape), tuple(fields))
+
+
 def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
     return shape[:dim] + shape[dim + 1 :]
 
 
-def _ones(result: Sequence[int], shape: tuple[int, ...], place: dict[int, int]) -> tuple[int, ...]:
+def _ones(result: Sequence[Any], shape: tuple[int, ...], place: dict[int, int]) -> tuple[int, ...]:
     """The shape of an operand among the result's dimensions: 1 where it has none of them."""
     sizes = {to: shape[dim] for dim, to in place.items()}
     return tuple(sizes.get(i, 1) for i in range(len(result)))
@@ -237,17 +379,29 @@ def _convolution(
     dilation: Any, transposed: bool, output_padding: Any, groups: int,
 ) -> Labelled:  # fmt: skip
     if transposed:
-        for field in (*x.fields, *weight.fields):
-            slots.pin(field.ids, "goes through a transposed convolution, for which there is no rule")
-        return Labelled(tuple(shape))
+        result: Labelled = _conv_transposed(slots, shape, x, weight, bias, groups=groups)
+        return result
     return _convolved(slots, shape, x, weight, bias, groups)
+
+
+@rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def _conv_transposed(
+    slots: Slots, shape: Any, x: Labelled, weight: Labelled, bias: Labelled | None = None, *args: Any, **kwargs: Any
+) -> Labelled:
+    """A weight has its inputs first."""
+    if kwargs.get("groups", args[3] if len(args) > 3 else 1) > 1:
+        for field in (*x.fields, *weight.fields):
+            slots.pin(field.ids, "goes through a transposed convolution in groups, for which there is no rule")
+        return Labelled(tuple(shape))
+    swapped = weight.moved(weight.shape, {i: {0: 1, 1: 0}.get(i, i) for i in range(len(weight.shape))})
+    return _convolved(slots, shape, x, swapped, bias, 1)
 
 
 def _convolved(slots: Slots, shape: Any, x: Labelled, weight: Labelled, bias: Labelled | None, groups: int) -> Labelled:
     channel = len(x.shape) - len(weight.shape) + 1
     for dim in range(2, len(weight.shape)):
         for field in weight.along(dim):
-            slots.pin(field.ids, "the size of a kernel")
+            slots.pin(field.ids, KERNEL)
     if groups > 1:
         x, weight = _grouped(slots, x, weight, channel, groups)
     else:
@@ -291,18 +445,20 @@ def _grouped(slots: Slots, x: Labelled, weight: Labelled, channel: int, groups: 
 @rule("scaled_dot_product_attention")
 def _attention(
     slots: Slots, shape: Any, q: Labelled, k: Labelled, v: Labelled, mask: Labelled | None = None, *args: Any,
-    **kwargs: Any,
+    enable_gqa: bool = False, **kwargs: Any,
 ) -> Labelled:  # fmt: skip
     last, reason = len(q.shape) - 1, "the width of an attention head"
+    if enable_gqa:  # several heads of queries share one of keys and values
+        k, v = (_repeated(each, last - 2, q.shape[last - 2] // each.shape[last - 2]) for each in (k, v))
+    positions = "positions of a sequence, over which attention is a mean"
+    k, v = _mixed(slots, k, [last - 1], positions), _mixed(slots, v, [last - 1], positions)
     batch = [(i, i) for i in range(last - 1) if q.shape[i] == k.shape[i]]
     own, other = contracted(slots, q, k, (last, last), batch, reason)
-    # Between the sequences' positions, per head.
-    weights = joined(
-        slots, [Labelled((*q.shape[:-1], 1), tuple(own)), Labelled((*q.shape[:-2], 1, 1), tuple(other))],
-        (*q.shape[:-1], 1), reason,
-    )  # fmt: skip
-    values = _mixed(slots, v.shape, v, [last - 1])  # summed over their positions
-    return joined(slots, [Labelled((*shape[:-2], 1, shape[-1]), values.fields), weights], shape, reason)
+    weights = [Labelled((*q.shape[:-1], 1), tuple(own)), Labelled((*k.shape[:-2], 1, 1), tuple(other))]
+    if mask is not None:
+        n = len(mask.shape)
+        weights.append(Labelled((*mask.shape[:-2], 1, 1), _mixed(slots, mask, [n - 2, n - 1], positions).fields))
+    return joined(slots, [Labelled((*v.shape[:-2], 1, v.shape[-1]), v.fields), *weights], shape, reason)
 
 
 @rule("embedding")
@@ -330,12 +486,10 @@ def _layer_norm(
 ) -> Labelled:
     first = len(x.shape) - len(normalised)
     reason = "normalised together (LayerNorm): without some of them, the others would change"
-    for field in (f for f in x.fields if max(f.dims) >= first):
+    result = joined(slots, [x, *(arg for arg in args if isinstance(arg, Labelled))], x.shape, reason)
+    for field in (f for f in result.fields if max(f.dims) >= first):
         slots.pin(field.ids, reason)
-    for own in (arg for arg in args if isinstance(arg, Labelled)):
-        for field in own.fields:
-            slots.pin(field.ids, reason)
-    return Labelled(x.shape, tuple(f for f in x.fields if max(f.dims) < first))
+    return result
 
 
 @rule("group_norm")
@@ -357,15 +511,17 @@ def _group_norm(
 @rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "sort", "topk", "argsort")
 def _along(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> Any:
     dim = next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, int) and not isinstance(arg, bool)), -1)
-    return _mixed(slots, shape, x, [dim])
+    return _mixed(slots, x, [dim])
 
 
-def _mixed(slots: Slots, shape: Any, x: Labelled, dims: Sequence[int]) -> Labelled:
+def _mixed(
+    slots: Slots, x: Labelled, dims: Sequence[int], reason: str = "a mean, a softmax or the like is taken over them"
+) -> Labelled:
     """The tensor after something that mixes what stands along these dimensions."""
     mixed = {dim % len(x.shape) for dim in dims}
     for field in x.fields:
         if mixed & set(field.dims):
-            slots.pin(field.ids, "what stands along them is mixed (softmax, a mean, ...)")
+            slots.pin(field.ids, reason)
     return Labelled(x.shape, tuple(f for f in x.fields if not mixed & set(f.dims)))
 
 
@@ -374,7 +530,7 @@ def _reduced(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -
     dims = kwargs.get("dim", next((arg for arg in args if isinstance(arg, list | tuple)), None))
     dims = [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)][:1] if dims is None else dims
     gone = {dim % len(x.shape) for dim in (dims or range(len(x.shape)))}
-    left = _mixed(slots, shape, x, list(gone))
+    left = _mixed(slots, x, list(gone))
     if len(shape) == len(x.shape):
         return Labelled(tuple(shape), left.fields)
     place = {dim: dim - sum(d < dim for d in gone) for dim in range(len(x.shape)) if dim not in gone}

@@ -1,6 +1,7 @@
 """Build the submodel of any module: a copy with smaller tensors, and with the sizes that its layers keep of them."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,22 +10,21 @@ from torch.nn.modules.conv import _ConvNd
 
 from fedsac.core.unit_table import UnitGroup, UnitTable
 
+FITTED = (nn.Linear, _ConvNd, _NormBase, nn.GroupNorm, nn.Embedding)  # layers whose sizes are known from their tensors
+
 
 def smaller(module: nn.Module, table: UnitTable, units: Tensor) -> nn.Module:
     """The submodel with these `units`, a boolean mask [units]: a module of the same class, which needs nothing of this
     package."""
     state = table.extract(module.state_dict(), units)
-    small = copy.deepcopy(module)
-    made: dict[int, nn.Parameter] = {}  # tensors that are tied stay tied
-    for prefix, layer in small.named_modules():
-        own = f"{prefix}." if prefix else ""
-        for key, parameter in layer._parameters.items():
-            if parameter is not None:
-                new = made.setdefault(id(parameter), nn.Parameter(state[own + key], parameter.requires_grad))
-                layer._parameters[key] = new
-        for key in layer._buffers:
-            if own + key in state:
-                layer._buffers[key] = state[own + key]
+    # What deepcopy finds in its memo, it takes instead of a copy. Tensors that are tied stay tied.
+    made: dict[int, Tensor] = {}
+    for name, parameter in module.named_parameters():
+        made[id(parameter)] = nn.Parameter(state[name], parameter.requires_grad)
+    for name, buffer in module.named_buffers():
+        if name in state:
+            made[id(buffer)] = state[name]
+    small = copy.deepcopy(module, dict(made))
     for layer in small.modules():
         _fit(layer)
     for group in table.groups:
@@ -36,7 +36,9 @@ def _fit(layer: Any) -> None:
     """Set what a layer of torch knows of its sizes from its tensors."""
     if isinstance(layer, nn.Linear):
         layer.out_features, layer.in_features = layer.weight.shape
-    elif isinstance(layer, _ConvNd) and not layer.transposed:
+    elif isinstance(layer, _ConvNd) and layer.transposed:
+        layer.in_channels, layer.out_channels = len(layer.weight), layer.weight.shape[1] * layer.groups
+    elif isinstance(layer, _ConvNd):
         per_group = layer.out_channels // layer.groups
         if layer.groups > 1 and layer.in_channels == layer.groups:  # depthwise: a channel is a group
             layer.groups = len(layer.weight) // per_group
@@ -47,26 +49,43 @@ def _fit(layer: Any) -> None:
     elif isinstance(layer, nn.GroupNorm) and layer.weight is not None:
         layer.num_groups = len(layer.weight) * layer.num_groups // layer.num_channels
         layer.num_channels = len(layer.weight)
+    elif isinstance(layer, nn.PReLU):
+        layer.num_parameters = len(layer.weight)
+    elif _is_conv1d(layer):
+        layer.nx, layer.nf = layer.weight.shape
     elif isinstance(layer, nn.Embedding):
         layer.num_embeddings, layer.embedding_dim = layer.weight.shape
 
 
+def _is_conv1d(layer: Any) -> bool:
+    """Hugging Face's `Conv1D`, a linear layer whose weight is transposed."""
+    return type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")
+
+
 def _fit_sizes(module: nn.Module, group: UnitGroup, table: UnitTable, units: Tensor) -> None:
-    """Numbers that modules of other authors keep beside their tensors, as `num_heads`: an integer attribute that was
-    the number of a group's units, or of their slots along an axis, becomes that of the kept ones. A guess, which is why
-    every network is proved (see `proof`)."""
-    count = int(units[group.units].sum())
-    if count == group.count:
+    """Set numbers that modules of other authors keep beside their tensors, as `num_heads`, to those of the kept units.
+    A guess, which is why every network is proved (see `proof`)."""
+    kept = int(units[group.units].sum())
+    if kept == group.count:
         return
-    new = {n * group.count: n * count for _, _, n in reversed(group.where)} | {group.count: count}
     modules = dict(module.named_modules())
-    for name in _around([tensor for tensor, _, _ in group.where]):
-        layer = modules.get(name)
-        if layer is None or type(layer).__module__.startswith("torch.nn"):
-            continue
-        for key, value in list(vars(layer).items()):
-            if type(value) is int and value in new and not key.startswith("_"):
-                setattr(layer, key, new[value])
+    for path, per_unit in sizes(modules, group).items():
+        name, _, key = path.rpartition(".")
+        if path not in table.constants:
+            setattr(modules[name], key, per_unit * kept)
+
+
+def sizes(modules: Mapping[str, nn.Module], group: UnitGroup) -> dict[str, int]:
+    """Attributes of modules around a group's tensors that look like sizes of it: integers that are the number of its
+    units, or of their slots along an axis. For each, how much of it is a unit's."""
+    per_unit = {n * group.count: n for _, _, n in reversed(group.where)} | {group.count: 1}
+    return {
+        f"{name}.{key}": per_unit[value]
+        for name in _around([tensor for tensor, _, _ in group.where])
+        if name in modules and not isinstance(modules[name], FITTED) and not _is_conv1d(modules[name])
+        for key, value in vars(modules[name]).items()
+        if type(value) is int and value in per_unit and not key.startswith("_")
+    }
 
 
 def _around(tensors: list[str]) -> list[str]:

@@ -18,33 +18,63 @@ class Traced:
         self.slots = Slots()
         self.axes: dict[str, list[Any]] = {}  # by tensor: the slots of each axis; None where it has one index
         program = exported(module, inputs)
-        values: dict[str, Any] = {}
         signature = program.graph_signature
         named = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        state = module.state_dict(keep_vars=True)
-        for node in program.graph.nodes:
-            if node.op == "placeholder":
-                name = named.get(node.name)
-                values[node.name] = self._state(name, state[name]) if name in state else _whole(node)
+        self._state = module.state_dict(keep_vars=True)
+        self._names: dict[int, str] = {}  # by tensor: under which of its names, if it is tied, its slots are
+        values: dict[str, Any] = {}
+        for node in program.graph.find_nodes(op="placeholder"):
+            name = named.get(node.name)
+            values[node.name] = self._labelled(name) if name in self._state else _whole(node)
+        for result in _tensors(self._walked(program.graph_module, values)):
+            for field in result.fields:
+                self.slots.pin(field.ids, "the network's output")
+        self._pin_attention(module)
+
+    @property
+    def tied(self) -> dict[str, str]:
+        """Other names of tensors whose slots are under the first."""
+        firsts = {name: self._names.get(id(tensor), name) for name, tensor in self._state.items()}
+        return {name: first for name, first in firsts.items() if first != name}
+
+    def _walked(self, module: torch.fx.GraphModule, values: dict[str, Any]) -> Any:
+        """What a graph returns, from the `values` of its placeholders."""
+        for node in module.graph.nodes:
+            if node.op == "get_attr":
+                values[node.name] = getattr(module, node.target, None)
             elif node.op == "call_function":
                 values[node.name] = self._called(node, values)
             elif node.op == "output":
-                for result in _tensors(_looked_up(node.args, values)):
-                    for field in result.fields:
-                        self.slots.pin(field.ids, "the network's output")
+                return _looked_up(node.args[0], values)
+        raise AssertionError("a graph ends with its output")
 
-    def _state(self, name: str, tensor: Tensor) -> Labelled:
+    def _pin_attention(self, module: nn.Module) -> None:
+        """torch's own attention takes the width of a head from its input's: with fewer heads, they would be wider."""
+        for name, layer in module.named_modules():
+            if isinstance(layer, nn.MultiheadAttention):
+                prefix = f"{name}." if name else ""
+                for key in (f"{prefix}{own}" for own, _ in layer.named_parameters()):
+                    for ids in (ids for ids in self.axes.get(key, ()) if ids is not None):
+                        self.slots.pin(ids, "nn.MultiheadAttention needs all of its heads: their width is its input's")
+
+    def _labelled(self, name: str) -> Labelled:
         """A parameter or buffer: every axis with more than one index has slots of its own."""
-        if name not in self.axes:
+        tensor = self._state[name]
+        first = self._names.setdefault(id(tensor), name)
+        if first not in self.axes:
             counted = tensor.is_floating_point()
-            self.axes[name] = [self.slots.new(n) if counted and n > 1 else None for n in tensor.shape]
-        fields = [Field((i,), ids) for i, ids in enumerate(self.axes[name]) if ids is not None]
+            self.axes[first] = [self.slots.new(n) if counted and n > 1 else None for n in tensor.shape]
+        fields = [Field((i,), ids) for i, ids in enumerate(self.axes[first]) if ids is not None]
         return Labelled(tuple(tensor.shape), tuple(fields), parameter=True)
 
     def _called(self, node: Any, values: dict[str, Any]) -> Any:
         args, kwargs = _looked_up(node.args, values), _looked_up(node.kwargs, values)
         if getattr(node.target, "__name__", "") == "getitem":
             return args[0][args[1]]
+        if getattr(node.target, "__name__", "").startswith("wrap_with"):  # a part under no_grad or autocast
+            at = next(i for i, arg in enumerate(args) if isinstance(arg, torch.fx.GraphModule))
+            inner = [each.name for each in args[at].graph.find_nodes(op="placeholder")]
+            return self._walked(args[at], dict(zip(inner, args[at + 1 :], strict=True)))
         shape = _shape(node.meta.get("val"))
         if not any(tensor.fields for tensor in _tensors([args, list(kwargs.values())])):
             return unlabelled(shape)

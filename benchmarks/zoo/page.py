@@ -1,0 +1,108 @@
+"""The page of results: a table of networks, and what stays whole in each of them and why."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+Found = Mapping[str, Any]
+INTRODUCTION = """# Units of networks that people use
+
+Which units the finder (`fedsac.models.finding`) finds in networks as their packages build them, and which parts stay
+whole. Weights are random: units follow from the operations, not from the weights. Images have 64 x 64 pixels (96 x 96
+for Inception), texts 12 tokens.
+
+- *in units*: the share of the parameters that belong to a unit, and so are not in every submodel. What is left (biases
+  of the last layer, embeddings, whatever LayerNorm normalises) everybody gets.
+- *half*: what a submodel with a random half of each group's units has of the parameters.
+- *difference*: between this submodel's outputs and those of the whole network with the other units' parameters set to
+  0, in float64, as a share of the largest output, with weights that were moved at random.
+- *seconds*: for tracing and the proof, on one thread of a busy machine.
+
+```
+python -m benchmarks.zoo
+```
+installs {packages} into an environment of its own, below `.bench`, writes this page and
+[units.json](units.json), which has every group. Measured with {versions}.
+"""
+MEANING = """
+## What stays whole, and why
+
+A `*` stands for numbers; *slots* are the indices of an axis: the width of a stream, the entries of an embedding.
+In every network the last layer's outputs, the first layer's inputs and the sizes of kernels stay, of course.
+
+- **LayerNorm (and RMSNorm)** computes a mean over the stream it normalises; without some of its channels, the others would
+  change. So the stream of a transformer, of a ConvNeXt or of a Swin transformer stays whole, and the heads, the
+  feed-forward units and the ranks of adapters inside are cut.
+- **Heads of torch's own `nn.MultiheadAttention`** (torchvision's ViT) stay: its code takes the width of a head from its
+  input's width, so that a module of this class with fewer heads computes something else. timm's and Hugging Face's ViT,
+  which keep the number of heads beside the tensors, lose heads.
+- **Heads of torchvision's Swin transformer** stay for the same reason, found by the proof: the smaller network does not run.
+- **Streams of ShuffleNet**: each block splits the channels into halves and shuffles them. In two of its stages the
+  constraints of all blocks together leave a single unit. The channels inside the blocks are cut.
+"""
+
+
+def write(found: Sequence[Found]) -> None:
+    (RESULTS / "units.json").write_text(json.dumps(list(found), indent=1) + "\n")
+    (RESULTS / "units.md").write_text(_page(found))
+
+
+def line(found: Found) -> str:
+    """One row of the table."""
+    if "failed" in found:
+        return f"| {found['network']} | {found['failed']} | | | | | | |"
+    total = found["parameters"]
+    cells = [
+        found["network"], f"{total:,}", len(found["groups"]), f"{found['units']:,}", f"{found['in_units'] / total:.1%}",
+        f"{found['with_half_of_the_units'] / total:.1%}", f"{found['difference']:.0e}", found["seconds"],
+    ]  # fmt: skip
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def heading() -> str:
+    names = ["network", "parameters", "groups", "units", "in units", "half", "difference", "seconds"]
+    return f"| {' | '.join(names)} |\n|{'---|' + '---:|' * (len(names) - 1)}"
+
+
+def _page(found: Sequence[Found]) -> str:
+    versions = next(each["versions"] for each in found if "versions" in each)
+    introduction = INTRODUCTION.format(
+        packages=_listed([name for name in versions if name != "torch"]),
+        versions=_listed([f"{name} {version.partition('+')[0]}" for name, version in versions.items()]),
+    )
+    rows = [heading(), *map(line, found)]
+    parts = [introduction, "\n".join(rows), MEANING, *(_whole(each) for each in found if each.get("whole"))]
+    return "\n".join(parts)
+
+
+def _whole(found: Found) -> str:
+    """What stays whole in one network: layers that differ only in their numbers together."""
+    alike: dict[tuple[str, str], list[Found]] = {}
+    for each in found["whole"]:
+        if each["reason"] not in ("the network's output", "inputs that are never cut"):
+            alike.setdefault((_pattern(each["name"]), _pattern(each["reason"])), []).append(each)
+    if not alike:
+        return ""
+    rows = [
+        f"| `{name}` | {len(each)} | {_range(one['slots'] for one in each)} | {each[0]['reason']} |"
+        for (name, _), each in alike.items()
+    ]
+    return (
+        f"### {found['network']}\n\n| where | how many | slots | why |\n|---|---:|---:|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def _pattern(text: str) -> str:
+    return re.sub(r"(?<![a-zA-Z])\d+(?!\])|(?<=_)\d+", "*", text)
+
+
+def _range(numbers: Iterable[int]) -> str:
+    several = sorted(set(numbers))
+    return str(several[0]) if len(several) == 1 else f"{several[0]} to {several[-1]}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
