@@ -78,6 +78,13 @@ def tied():
     return network
 
 
+def recurrent(kind, directions=1, **options):
+    """Words, two recurrent layers, and the last outputs."""
+    layer = kind(5, 6, 2, batch_first=True, bidirectional=directions == 2, **options)
+    return Around(lambda m, x: m.last(m.cell(m.words(x))[0][:, -1]), words=nn.Embedding(7, 5), cell=layer,
+                  last=nn.Linear(6 * directions, 3))  # fmt: skip
+
+
 def inner(run, inside=6, after=6):
     """Linear, an operation in between, linear."""
     return Around(lambda m, x: m.two(run(m.one(x))), one=nn.Linear(4, inside), two=nn.Linear(after, 3))
@@ -126,6 +133,10 @@ NETWORKS = {
     "channels in two groups, shuffled": (lambda: Around(shuffled, one=nn.Conv2d(3, 6, 1), two=nn.Conv2d(6, 2, 1)),
                                          IMAGE, {"one": 3}),
     "tied": (tied, TOKENS, {"words.weight[1]": 6}),
+    "LSTM": (lambda: recurrent(nn.LSTM), TOKENS, {"words.weight[1]": 5, "cell": 6}),
+    "GRU in both directions": (lambda: recurrent(nn.GRU, 2), TOKENS, {"words.weight[1]": 5, "cell": 6}),
+    "RNN without biases": (lambda: recurrent(nn.RNN, bias=False), TOKENS,
+                           {"words.weight[1]": 5, "cell": 6}),
     "as many heads as a head is wide": (Heads, SEQUENCE, {"query": 4}),
     "rotary positions": (lambda: Heads(positions=True), SEQUENCE, {"query": 4}),
     "two heads of queries for one of keys": (lambda: Heads(8, 2, shared=2), SEQUENCE, {"query": 4}),
@@ -181,3 +192,10 @@ def test_attributes_that_only_look_like_sizes_are_named():
     assert table.constants == {".head_width"}
     small = smaller(Heads(), table, torch.tensor([True, True, False, True]))
     assert (small.heads, small.head_width) == (3, 4)
+
+
+def test_a_use_that_no_rule_knows_costs_units_only():
+    """The largest value and its index, of two results; a product with a vector."""
+    table = find_units(inner(lambda x: torch.cat([x.topk(3)[0], x @ torch.ones(6, 3)], 1)), FLAT)
+    assert not table.groups
+    assert any("topk" in whole.reason for whole in table.whole)

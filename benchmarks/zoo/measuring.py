@@ -59,8 +59,8 @@ def _half(table: UnitTable) -> Tensor:
 
 
 def _difference(module: nn.Module, table: UnitTable, units: Tensor, inputs: tuple[Any, ...]) -> float:
-    """The largest difference between the submodel's outputs and those of the whole network with the other units' parameters
-    set to 0, in float64, as a share of the largest output."""
+    """The largest difference, in float64, between the outputs of the submodel and of the whole network with the other
+    units' parameters set to 0, as a share of the largest output."""
     trial = Proof(module, inputs)
     with torch.no_grad():
         masked = table.masked(trial.module.state_dict(), units)

@@ -33,13 +33,14 @@ MEANING = """
 A `*` stands for numbers; *slots* are the indices of an axis: the width of a stream, the entries of an embedding.
 In every network the last layer's outputs, the first layer's inputs and the sizes of kernels stay, of course.
 
-- **LayerNorm (and RMSNorm)** computes a mean over the stream it normalises; without some of its channels, the others would
-  change. So the stream of a transformer, of a ConvNeXt or of a Swin transformer stays whole, and the heads, the
+- **LayerNorm (and RMSNorm)** computes a mean over the stream it normalises; without some of its channels, the others
+  would change. So the stream of a transformer, of a ConvNeXt or of a Swin transformer stays whole, and the heads, the
   feed-forward units and the ranks of adapters inside are cut.
 - **Heads of torch's own `nn.MultiheadAttention`** (torchvision's ViT) stay: its code takes the width of a head from its
   input's width, so that a module of this class with fewer heads computes something else. timm's and Hugging Face's ViT,
   which keep the number of heads beside the tensors, lose heads.
-- **Heads of torchvision's Swin transformer** stay for the same reason, found by the proof: the smaller network does not run.
+- **Heads of torchvision's Swin transformer** stay for the same reason, which the proof found out: the smaller
+  network does not run.
 - **Streams of ShuffleNet**: each block splits the channels into halves and shuffles them. In two of its stages the
   constraints of all blocks together leave a single unit. The channels inside the blocks are cut.
 """

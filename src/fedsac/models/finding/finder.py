@@ -1,5 +1,6 @@
 """Find the units of any module: trace it, gather what goes together, prove it."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -71,11 +72,11 @@ def _units(numbers: np.ndarray) -> Tensor | None:
 
 def _name(places: Where) -> str:
     """The layer whose outputs they are; else the first tensor and axis, of a layer if there is one."""
-    layers = [place for place in places if place[0].endswith(("weight", "bias"))]
+    layers = [place for place in places if re.search(r"(^|[._])(weight|bias)(_[a-z]+_l\d+)?$", place[0])]
     tensor, axis, _ = (layers or places)[0]
     layer, _, last = tensor.rpartition(".")
     outputs = axis == 0 or any((name, at) == (f"{layer}.bias", 0) for name, at, _ in places)
-    return (layer or tensor) if outputs and last in ("weight", "bias") else f"{tensor}[{axis}]"
+    return (layer or tensor) if outputs and last.startswith(("weight", "bias")) else f"{tensor}[{axis}]"
 
 
 def _merged(whole: list[tuple[tuple[str, int, int], WholeGroup]]) -> list[WholeGroup]:

@@ -10,7 +10,8 @@ from torch.nn.modules.conv import _ConvNd
 
 from fedsac.core.unit_table import UnitGroup, UnitTable
 
-FITTED = (nn.Linear, _ConvNd, _NormBase, nn.GroupNorm, nn.Embedding)  # layers whose sizes are known from their tensors
+# Layers whose sizes are known from their tensors.
+FITTED = (nn.Linear, _ConvNd, _NormBase, nn.GroupNorm, nn.Embedding, nn.PReLU, nn.RNNBase)
 
 
 def smaller(module: nn.Module, table: UnitTable, units: Tensor) -> nn.Module:
@@ -49,6 +50,8 @@ def _fit(layer: Any) -> None:
     elif isinstance(layer, nn.GroupNorm) and layer.weight is not None:
         layer.num_groups = len(layer.weight) * layer.num_groups // layer.num_channels
         layer.num_channels = len(layer.weight)
+    elif isinstance(layer, nn.RNNBase):
+        (_, layer.input_size), (_, layer.hidden_size) = (weight.shape for weight in layer.all_weights[0][:2])
     elif isinstance(layer, nn.PReLU):
         layer.num_parameters = len(layer.weight)
     elif _is_conv1d(layer):

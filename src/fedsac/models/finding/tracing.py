@@ -1,5 +1,6 @@
 """Trace a network and follow the slots of its tensors from the inputs to the outputs."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -85,7 +86,9 @@ def exported(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
     """The network's operations on these inputs, as torch.export sees them."""
     was_training = module.training
     try:
-        with torch.enable_grad():  # without it, torch's own attention takes a path of one opaque operation
+        # Without gradients, torch's own attention takes a path of one opaque operation. What torch warns of concerns
+        # those who keep the program.
+        with torch.enable_grad(), warnings.catch_warnings(action="ignore"):
             return torch.export.export(module.eval(), inputs, strict=False)
     except Exception as error:
         first = str(error).strip().splitlines()[:1]
