@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedsac.core.unit_table import UnitGroup, UnitTable, WholeGroup
+from fedsac.errors import FedsacError
 from fedsac.models.finding.proof import proved
 from fedsac.models.finding.rules import KERNEL
 from fedsac.models.finding.tracing import Traced
@@ -24,6 +26,11 @@ def find_units(module: nn.Module, *inputs: Any) -> UnitTable:
     >>> [(group.name, group.count) for group in table.groups]
     [('0', 4)]
     """
+    if any(is_lazy(tensor) or tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+        raise FedsacError(
+            f"{type(module).__name__} has tensors without numbers (on the meta device, or of lazy layers that were "
+            "never called); give it its numbers first"
+        )
     return proved(module, _table(Traced(module, inputs)), inputs)
 
 

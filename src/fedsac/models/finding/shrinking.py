@@ -17,7 +17,8 @@ FITTED = (nn.Linear, _ConvNd, _NormBase, nn.GroupNorm, nn.Embedding, nn.PReLU, n
 def smaller(module: nn.Module, table: UnitTable, units: Tensor) -> nn.Module:
     """The submodel with these `units`, a boolean mask [units]: a module of the same class, which needs nothing of this
     package."""
-    state = table.extract(module.state_dict(), units)
+    tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    state = table.extract(tensors, units)
     # What deepcopy finds in its memo, it takes instead of a copy. Tensors that are tied stay tied.
     made: dict[int, Tensor] = {}
     for name, parameter in module.named_parameters():
@@ -25,12 +26,21 @@ def smaller(module: nn.Module, table: UnitTable, units: Tensor) -> nn.Module:
     for name, buffer in module.named_buffers():
         if name in state:
             made[id(buffer)] = state[name]
-    small = copy.deepcopy(module, dict(made))
+    small = copied(module, made)
     for layer in small.modules():
-        _fit(layer)
+        if "weight" not in vars(layer):  # else it is no parameter, but made from others before every call
+            _fit(layer)
     for group in table.groups:
-        _fit_sizes(small, group, table, units)
+        _fit_sizes(module, small, group, table, units)
     return small
+
+
+def copied(module: nn.Module, instead: Mapping[int, Tensor] | None = None) -> nn.Module:
+    """A deep copy without the results of its last call that a module keeps as attributes: torch refuses to copy them,
+    and they tell of units that are cut. `instead`: what to take for tensors, by their identity."""
+    values = (value for layer in module.modules() for value in vars(layer).values())
+    results = {id(value): value.new_empty(0) for value in values if isinstance(value, Tensor) and not value.is_leaf}
+    return copy.deepcopy(module, {**results, **(instead or {})})
 
 
 def _fit(layer: Any) -> None:
@@ -65,14 +75,14 @@ def _is_conv1d(layer: Any) -> bool:
     return type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")
 
 
-def _fit_sizes(module: nn.Module, group: UnitGroup, table: UnitTable, units: Tensor) -> None:
+def _fit_sizes(module: nn.Module, small: nn.Module, group: UnitGroup, table: UnitTable, units: Tensor) -> None:
     """Set numbers that modules of other authors keep beside their tensors, as `num_heads`, to those of the kept units.
     A guess, which is why every network is proved (see `proof`)."""
     kept = int(units[group.units].sum())
     if kept == group.count:
         return
-    modules = dict(module.named_modules())
-    for path, per_unit in sizes(modules, group).items():
+    modules = dict(small.named_modules())
+    for path, per_unit in sizes(dict(module.named_modules()), group).items():
         name, _, key = path.rpartition(".")
         if path not in table.constants:
             setattr(modules[name], key, per_unit * kept)

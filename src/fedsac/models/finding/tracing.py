@@ -10,6 +10,7 @@ from torch.export import ExportedProgram
 from fedsac.errors import FedsacError
 from fedsac.models.finding.labels import Field, Labelled, Slots
 from fedsac.models.finding.rules import apply, unlabelled
+from fedsac.models.finding.shrinking import copied
 
 
 class Traced:
@@ -18,6 +19,7 @@ class Traced:
     def __init__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         self.slots = Slots()
         self.axes: dict[str, list[Any]] = {}  # by tensor: the slots of each axis; None where it has one index
+        module = copied(module).eval()  # tracing leaves its marks on what the module keeps of a call
         program = exported(module, inputs)
         signature = program.graph_signature
         named = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -84,20 +86,17 @@ class Traced:
 
 def exported(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
     """The network's operations on these inputs, as torch.export sees them."""
-    was_training = module.training
     try:
         # Without gradients, torch's own attention takes a path of one opaque operation. What torch warns of concerns
         # those who keep the program.
         with torch.enable_grad(), warnings.catch_warnings(action="ignore"):
-            return torch.export.export(module.eval(), inputs, strict=False)
+            return torch.export.export(module, inputs, strict=False)
     except Exception as error:
         first = str(error).strip().splitlines()[:1]
         raise FedsacError(
             f"{type(module).__name__} cannot be traced ({type(error).__name__}: {(first or [''])[0][:200]}); write its "
             "units by hand"
         ) from error
-    finally:
-        module.train(was_training)
 
 
 def _whole(node: Any) -> Any:
