@@ -77,6 +77,7 @@ ROOMS = {
             *_tests("test_compare", "test_store", "test_config", "test_federation", "test_contribution", "test_local"),
             *_tests("test_methods", "test_behaviour", "test_given_contributions", "test_metric_reports"),
             *_tests("test_begun_before", "test_runs_details", "test_statistics", "test_attainable", "test_split_seed"),
+            *_tests("test_paper_claims"),
         ),
         sample=300,
     ),
