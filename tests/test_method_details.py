@@ -68,6 +68,8 @@ FEDSAC = {
     **{"beta": 5.0, "importance_every": 1, "damping": 0.0, "server_steps": 0, "server_share": 0.5},
     **{"calibrated": False, "room": 2.0, "smooth": 4, "generous": 0.0, "first_order": False, "importance_samples": 0},
 }
+GRADIENTS = {"length": 0.5, "reward_by": "contribution"}
+FEDRAC = {"beta": 80.0, "step": 8, "early_rounds": 100, "reading": "code"}
 
 
 @pytest.mark.parametrize(
@@ -75,12 +77,23 @@ FEDSAC = {
     [
         ("fedsac", FEDSAC),
         ("fedsac-plus", FEDSAC | {"damping": 0.5, "server_steps": 20, "calibrated": True, "generous": 0.005}),
-        ("cgsv", {"length": 0.5, "reward_by": "contribution", "beta": 1.0, "reading": "code"}),
+        ("cgsv", GRADIENTS | {"beta": 1.0, "reading": "code"}),
         ("qffl", {"q": 1.0}),
+        ("cffl", GRADIENTS | {"sharpness": 5.0, "reading": "fedsac", "clip": 0.001, "upload": 0.1}),
+        ("rffl", GRADIENTS | {"reading": "code"}),
+        ("fedave", GRADIENTS | {"beta": 5.0, "reading": "code", "one_object": False}),
+        ("iafl", {"kappa": 0.5, "q": 0.1, "reading": "code"}),
+        ("fedrac", FEDRAC),
+        ("aequa", {"least_width": 0.25, "widths": 64, "targets": "range", "timing": "after"}),
+        ("server-alone", {"server_steps": 20, "server_share": 1.0}),
+        ("fedavg-server", {"server_steps": 20, "server_share": 0.5}),
+        ("fedavg-v-client", {"server_steps": 20, "server_share": 1.0}),
+        ("fedrac-server", FEDRAC | {"server_steps": 20, "server_share": 0.5}),
+        ("fedsac-server", FEDSAC | {"server_steps": 20}),
     ],
 )
 def test_a_methods_options_without_set(name, options):
-    """As the papers and docs/fedsac-plus.md have them; of the type that `--set` converts to."""
+    """As the papers, their code and docs/fedsac-plus.md have them; of the type that `--set` converts to."""
     for made in (make(Config(method=name)), type(make(Config(method=name)))()):
         assert [(key, type(value), value) for key, value in vars(made).items()] == [
             (key, type(value), value) for key, value in options.items()
