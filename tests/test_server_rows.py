@@ -105,6 +105,23 @@ def test_fedsac_plus_without_them_differs_in_nothing_else():
 
 
 @pytest.mark.parametrize("options", [{"server_steps": 0}, {"server_share": 0.0}, {"server_share": 1.5}])
-def test_impossible_options(options):
+@pytest.mark.parametrize("method", [FedAvgServer, FedRACServer, FedSACServer])
+def test_impossible_options(method, options):
     with pytest.raises(FedsacError, match=next(iter(options))):
-        FedAvgServer(**options)
+        method(**options)
+
+
+@pytest.mark.parametrize("share", [0.001, 1.0])
+def test_possible_shares_of_v(share):
+    assert FedAvgServer(server_share=share).server_share == share
+
+
+@pytest.mark.parametrize("method", [FedAvgServer, FedAvgVClient, FedRACServer, ServerAlone])
+def test_the_server_draws_other_batches_in_every_round(method):
+    """Of 16 samples, from the same models: steps of round 0 are those of round 0 again, and not those of round 1."""
+    task, one = small.task(batch=16), method(server_steps=1)
+    state = one.start(task)
+    first, again, second = (
+        small.answer(one, task, state, round, dict(enumerate(small.STEPS[0])))["model"] for round in (0, 0, 1)
+    )
+    assert torch.equal(first, again) and not torch.equal(first, second)
