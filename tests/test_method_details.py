@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import tanh
+from math import exp, tanh
 
 import pytest
 import torch
@@ -11,9 +11,13 @@ from fedsac import Config, FedsacError
 from fedsac.compute.samples import Samples
 from fedsac.methods import make
 from fedsac.methods.base import Assignment, Task, Updates
+from fedsac.methods.cffl import CFFL
 from fedsac.methods.cgsv import CGSV
+from fedsac.methods.fedave import FedAVE
 from fedsac.methods.fedavg import FedAvg
+from fedsac.methods.fedrac import FedRAC
 from fedsac.methods.fedsac import FedSAC
+from fedsac.methods.iafl import IAFL
 from fedsac.methods.qffl import QFFL
 from fedsac.methods.shared.gradients import contribution_shares, rescaled
 from tests.golden import small
@@ -306,3 +310,59 @@ def test_updates_of_one_length_and_none_where_nothing_was_learned():
 @pytest.mark.parametrize("contributions", [(0.0, 0.0, 0.0, 0.0), (-0.1, 0.0, -0.2, -0.3)])
 def test_where_nobody_contributes_all_shares_are_equal(contributions):
     assert contribution_shares(small.task(contributions=contributions)).tolist() == [0.25] * 4
+
+
+@pytest.mark.parametrize(
+    ("method", "reported"),
+    [
+        *((method, (3 / 12, 4 / 12, 5 / 12)) for method in (CGSV(), FedAVE())),
+        (CFFL(), (1 / 3, 1 / 3, 1 / 3)),  # until the first answers
+        *((IAFL(reading=reading), (0.3, 0.4, 0.5)) for reading in ("code", "paper")),
+        *((FedRAC(reading=reading), (100 * exp(-16), 100 * exp(-8), 100)) for reading in ("code", "paper")),
+        (FedSAC(), (100 * exp(-1), 100 * exp(-0.5), 100)),
+    ],
+    ids=lambda value: f"{type(value).__name__}-{getattr(value, 'reading', '')}" if not isinstance(value, tuple) else "",
+)
+def test_the_reputations_that_are_reported(method, reported):
+    given = small.task()
+    assert method.assign(given, method.start(given)).reputations == pytest.approx(reported)
+
+
+@pytest.mark.parametrize("reading", ["fedsac", "code", "paper"])
+def test_cffl_where_nobody_is_right_about_anything_all_are_equal(reading):
+    """Everyone sends back what it got, and V has the labels that this model does not give."""
+    given = small.task()
+    wrong = torch.tensor([int(a > b) for a, b in (small.scores(small.INITIAL, point) for point in small.POINTS)])
+    given = replace(given, validation=replace(given.validation, y=wrong))
+    assert given.evaluate(given.initial.unsqueeze(0), None).item() == 0
+    method = CFFL(reading=reading, reward_by="own")
+    state = small.rounds(method, given, [[[0.0] * 12] * 3])[-1]
+    assert state["r"].tolist() == pytest.approx([1 / 3] * 3) and state["removed"] == []
+
+
+def iafl_draws(names: tuple[str, ...], round: int) -> tuple[dict[str, list[str]], dict[str, bool]]:
+    """Whose updates each client averages beside its own, and who is reset. Client i's update is 1 at parameter i and 0
+    elsewhere. All but eve have .2 of her .5, that is ceil(.4 * 5) = 2 others."""
+    c = tuple(0.5 if name == "eve" else 0.2 for name in names)
+    given = replace(small.task(contributions=c), clients=names, samples=(1,) * 6)
+    method = IAFL(kappa=0.0, q=0.5)
+    steps = {i: [float(p == i) for p in range(12)] for i in range(6)}
+    state = small.answer(method, given, method.start(given), round, steps)
+    moved = (state["models"] - given.initial)[:, :6] > 1e-9
+    assert moved.diagonal().all()
+    others = {name: sorted(names[j] for j in range(6) if moved[i, j] and j != i) for i, name in enumerate(names)}
+    return others, dict(zip(names, state["reset"].tolist(), strict=True))
+
+
+def test_iafl_draws_anew_in_every_round_for_every_client_whatever_their_order():
+    names = ("ann", "ben", "cem", "dora", "eve", "finn")
+    drawn = [iafl_draws(names, round) for round in range(8)]
+    for others, _ in drawn:
+        assert {name: len(own) for name, own in others.items()} == dict.fromkeys(names, 2) | {"eve": 5}
+    for name in set(names) - {"eve"}:
+        assert len({tuple(others[name]) for others, _ in drawn}) > 2
+        assert {reset[name] for _, reset in drawn} == {True, False}
+    assert len({tuple(reset.values()) for _, reset in drawn}) > 4
+    assert any(len(set(reset.values())) == 2 for _, reset in drawn)  # not all at once
+    shuffled = ("finn", "cem", "eve", "ann", "dora", "ben")
+    assert [iafl_draws(shuffled, round) for round in range(8)] == drawn
