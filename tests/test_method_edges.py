@@ -137,11 +137,21 @@ def test_rffl_removes_nobody_for_being_absent(reading):
         *((CFFL, "sharpness", value) for value in (0.0, -1.0, float("nan"))),
         *((FedAVE, "beta", 0.0), (CGSV, "beta", -1.0), (RFFL, "length", 0.0)),
         *((FedRAC, "beta", -1.0), (FedSACServer, "server_steps", 0)),
+        *((CFFL, "upload", 0.0), (CFFL, "upload", 1.001), (CFFL, "clip", 0.0)),
     ],
 )
 def test_options_that_would_turn_rewards_round(method, option, value):
     with pytest.raises(FedsacError, match=f"{option} must be"):
         method(**{option: value})
+
+
+@pytest.mark.parametrize("method", [CFFL, CGSV, FedAVE, FedRAC, IAFL, RFFL])
+def test_readings_and_ways_to_reward_that_do_not_exist(method):
+    names = {option.name for option in fields(method)} & {"reading", "reward_by"}
+    assert "reading" in names
+    for name in names:
+        with pytest.raises(FedsacError, match=f"{name} must be .* or .*, not 'both'"):
+            method(**{name: "both"})
 
 
 @pytest.mark.parametrize("method", [FedAvgServer(server_share=0.001), FedSACPlus(server_share=0.001)])
