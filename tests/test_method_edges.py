@@ -168,6 +168,25 @@ def test_fedave_likeness_is_relative_to_those_who_answered():
     assert float(alone["k"][0] / alone["k"][1]) == pytest.approx(float(together["k"][0] / together["k"][1]))
 
 
+@pytest.mark.parametrize(("reading", "weight"), [("code", 1.0), ("paper", 0.05)])
+def test_fedave_the_first_answer_counts_in_full_in_the_published_code(reading, weight):
+    """Cem answers for the first time in the second round, alone: K = 1, and his accuracy joins the others' running
+    reputations."""
+    given, method = small.task(), FedAVE(reward_by="own", reading=reading)
+    first, second = played(method, given, [{0: STEPS[0][0], 1: STEPS[0][1]}, {2: STEPS[0][2]}])
+    assert float(first["rep"][2]) == 0
+    cem = weight * small.accuracy(small.add(small.INITIAL, STEPS[0][2]))
+    expected = small.shares([*first["rep"][:2].tolist(), cem])
+    assert second["rep"].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("option", "least"), [("step", 1), ("beta", 0.0), ("early_rounds", 0)])
+def test_fedrac_the_least_that_an_option_may_be(option, least):
+    assert getattr(FedRAC(**{option: least}), option) == least
+    with pytest.raises(FedsacError, match=f"{option} must be at least {least:g}"):
+        FedRAC(**{option: least - (0.001 if isinstance(least, float) else 1)})
+
+
 def test_a_contribution_below_zero_counts_as_zero():
     """c = -.1, .05, .06 must not become shares of -10, 5 and 6, whose sum is 1, too."""
     given = small.task(contributions=(-0.1, 0.05, 0.06))

@@ -20,6 +20,7 @@ from fedsac.methods.server_rows import (
     ServerAlone,
 )
 from tests.golden import small
+from tests.golden.test_methods import RISING, WIDE
 
 WHOLE = len(small.LABELS)
 
@@ -92,6 +93,23 @@ def test_fedrac_measures_on_what_the_server_has_not_trained_on(task):
     assert rest.x.tolist() == [small.POINTS[i] for i in sorted(rows[WHOLE // 2 :])]
     with pytest.raises(FedsacError, match="server_share must be below 1"):
         FedRACServer(server_share=1.0)
+
+
+def test_fedrac_gives_prefixes_by_what_the_server_has_not_trained_on():
+    """As FedRAC would with the rest of V alone, which is not what it would with all of V."""
+    method, plain, same = FedRACServer(step=1, beta=5.0), FedRAC(step=1, beta=5.0), []
+    wide = small.task(WIDE, RISING, batch=WHOLE)
+    rest = replace(wide, validation=method.measured_on(wide))
+    for c in [0.15 + 0.005 * step for step in range(68)]:
+        given = {"contributions": (c, 0.495, 0.5)}
+        alike = [replace(each, **given) for each in (wide, rest, wide)]
+        trained = torch.zeros(4, dtype=torch.int64)
+        own, expected, on_all = (
+            each.allocated(of, of.initial, trained, 1) for each, of in zip((method, plain, plain), alike, strict=True)
+        )
+        assert own.tolist() == expected.tolist()
+        same.append(torch.equal(own, on_all))
+    assert not all(same)
 
 
 def _updates(method, task, state):
