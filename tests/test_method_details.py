@@ -366,3 +366,26 @@ def test_iafl_draws_anew_in_every_round_for_every_client_whatever_their_order():
     assert any(len(set(reset.values())) == 2 for _, reset in drawn)  # not all at once
     shuffled = ("finn", "cem", "eve", "ann", "dora", "ben")
     assert [iafl_draws(shuffled, round) for round in range(8)] == drawn
+
+
+@pytest.mark.parametrize("contributions", [(0.0, 0.0, 0.0), (-0.2, -0.3, -0.1)])
+def test_iafl_where_nobody_contributes_the_reference_model_moves_by_the_mean(contributions):
+    """And everyone keeps to its own update."""
+    given, method = small.task(contributions=contributions), IAFL(kappa=0.0, q=0.0)
+    state = small.rounds(method, given, small.STEPS[:1])[-1]
+    mean = weighted([1 / 3] * 3, small.STEPS[0])
+    assert state["model"].tolist() == pytest.approx(add(small.INITIAL, mean))
+    for model, own in zip(state["models"].tolist(), small.STEPS[0], strict=True):
+        assert model == pytest.approx(add(small.INITIAL, own))
+
+
+@pytest.mark.parametrize(("reading", "others"), [("code", 1), ("paper", 2)])
+def test_iafl_clients_that_are_absent_count_in_the_papers_reading(reading, others):
+    """Three of six answer. Two fifths are ceil(.4 * 2) = 1 of the two others, or ceil(.4 * 5) = 2."""
+    names = ("ann", "ben", "cem", "dora", "eve", "finn")
+    given = replace(small.task(contributions=(0.2, 0.2, 0.2, 0.2, 0.5, 0.2)), clients=names, samples=(1,) * 6)
+    method = IAFL(kappa=0.0, q=0.0, reading=reading)
+    steps = {i: [float(p == i) for p in range(12)] for i in range(3)}
+    state = small.answer(method, given, method.start(given), 0, steps)
+    moved = (state["models"] - given.initial).abs() > 1e-9
+    assert moved.sum(1).tolist() == [1 + others] * 3 + [others, 3 if reading == "paper" else 2, others]
