@@ -311,6 +311,31 @@ def test_rffl_measures_a_third_against_those_who_are_left():
     same(after["r"], [0.0, 0.0, 1.0])
 
 
+def test_rffl_who_has_more_than_a_third_of_an_equal_share_stays():
+    """All go the same way: .95 (.15, .4, .45) + .05, over 1.1. Ann's .175 is more than 1/9, though not 2/9."""
+    given, method = small.task(), RFFL(reward_by="own")
+    before = method.start(given) | {"r": torch.tensor([0.15, 0.4, 0.45], dtype=torch.float64)}
+    after = small.answer(method, given, before, 11, dict.fromkeys(CLIENTS, STEPS[0][1]))
+    assert after["removed"] == []
+    same(after["r"], [(0.95 * r + 0.05) / 1.1 for r in (0.15, 0.4, 0.45)])
+
+
+@pytest.mark.parametrize(
+    ("r", "who", "removed", "weights"),
+    [
+        ((0.3, 0.2, 0.5), [0, 1, 2], [], [0.3, 0.2, 0.5]),
+        ((0.3, 0.2, 0.5), [1, 2], [], [2 / 7, 5 / 7]),  # ann is absent
+        ((0.3, -0.1, 0.8), [1, 2], [], [0, 1]),  # what is negative then counts as 0
+        ((0.3, -0.1, 0.8), [0, 1, 2], [], [0.3, -0.1, 0.8]),
+        ((0, -0.25, 1.25), [1, 2], [0], [-0.25, 1.25]),  # ann is removed: nobody is absent
+        ((1, -0.5, 0), [1, 2], [], [1 / 3, 2 / 3]),  # nobody who answered has a reputation: 30 and 60 samples
+    ],
+)
+def test_rffl_weights(r, who, removed, weights):
+    found = RFFL(reward_by="own").weights(small.task(), 3, torch.tensor(r, dtype=torch.float64), who, removed)
+    same(found, weights)
+
+
 def test_rffl_rewards_depend_on_what_they_go_by():
     """Shares of .6 and more keep all but the small entries, so accuracies may agree; the models may not."""
     own, contribution = (small.rounds(RFFL(reward_by=by), small.task())[2] for by in ("own", "contribution"))
