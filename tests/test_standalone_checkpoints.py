@@ -12,7 +12,7 @@ import fedsac
 from fedsac import Config, FedsacError
 from fedsac.compute import evaluation
 from fedsac.contributions.measurement import Measurement, checkpoint_steps
-from fedsac.contributions.standalone import standalone, trained_alone
+from fedsac.contributions.standalone import standalone, trained_alone, training_alone
 from fedsac.core import metrics
 from fedsac.federation.folder import Federation
 from fedsac.federation.simulation import deal_out
@@ -56,6 +56,16 @@ def test_one_checkpoint_is_the_final_model_to_the_last_bit():
     on_v, on_test = scores(run, trained_alone([run])[0])
     (found,) = standalone([run])
     assert (list(found.validation), list(found.test)) == (on_v.tolist(), on_test.tolist())
+
+
+def test_every_part_of_the_training_draws_new_batches():
+    """With so low a learning rate that the same batches would give the same update again."""
+    run = measurement(SMALL.replace(lr=1e-6, dtype="float64", local_steps=2, batch=8, standalone_steps=4))
+    first, second = (part[0].models for part in training_alone([run]))
+    updates = first - run.initial, second - first
+    assert all((own.norm(dim=1) > 0).all() for own in updates)
+    apart = (updates[1] - updates[0]).norm(dim=1) / updates[0].norm(dim=1)
+    assert (apart > 0.05).all()
 
 
 def test_runs_side_by_side_have_their_own_checkpoints():
