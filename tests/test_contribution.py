@@ -147,12 +147,20 @@ def one_not_a_number(run, on):
     return [float("nan"), *one_too_few(run, on)]
 
 
-@pytest.mark.parametrize("name", ["one_too_few", "one_not_a_number"])
-def test_a_measure_gives_a_number_for_every_client(name):
+def words(run, on):
+    return ["much", "little"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("one_too_few", "[0.5]"), ("one_not_a_number", "[nan, 0.5]"), ("words", "['much', 'little']")],
+)
+def test_a_measure_gives_a_number_for_every_client(name, shown):
     run = made({"a": A, "b": B})
     config = TINY.replace(contribution=f"tests.test_contribution:{name}")
-    with pytest.raises(FedsacError, match="must give a number for each of 2 clients"):
+    with pytest.raises(FedsacError) as raised:
         decided(config, run, standalone([run])[0])
+    assert str(raised.value).endswith(f"{name} must give a number for each of 2 clients, not {shown}")
 
 
 def test_whether_there_is_a_measure_beside_standing_alone():

@@ -116,6 +116,18 @@ def test_cffl_removes_nobody_for_being_absent(reading):
         assert 2 not in state["removed"]
 
 
+@pytest.mark.parametrize("reading", ["fedsac", "code", "paper"])
+def test_cffl_where_only_those_answer_who_were_removed(reading):
+    """Ann was: nothing changes, but that in the published code she goes on training alone, by up to .1 an entry."""
+    given, method = small.task(), CFFL(reading=reading, reward_by="own", clip=0.1)
+    before = next(played(method, given, [all_of(STEPS[0])])) | {"removed": [0]}
+    after = small.answer(method, given, before, 1, {0: STEPS[1][0]})
+    assert after.keys() == before.keys() and after["removed"] == [0]
+    assert torch.equal(after["r"], before["r"]) and torch.equal(after["models"][1:], before["models"][1:])
+    moved = [max(-0.1, min(0.1, step)) for step in STEPS[1][0]] if reading == "code" else NOTHING
+    assert (after["models"] - before["models"])[0].tolist() == pytest.approx(moved)
+
+
 @pytest.mark.parametrize("reading", ["fedsac", "paper"])
 def test_cffl_answering_alone_does_not_pay(reading):
     method = CFFL(reading=reading, reward_by="own")

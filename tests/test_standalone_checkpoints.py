@@ -86,6 +86,13 @@ def test_a_client_that_diverges_counts_as_0():
     assert found.validation[0] == sound.validation[0] > 0
 
 
+def test_where_everybody_diverges_there_are_no_contributions():
+    run = measurement()
+    pool = replace(run.clients.pool, x=torch.full_like(run.initial[:1], torch.inf).expand(run.clients.pool.x.shape))
+    with pytest.raises(FedsacError, match=r"every client's standalone training diverged at lr 0\.05; lower --lr"):
+        standalone([replace(run, clients=replace(run.clients, pool=pool))])
+
+
 def test_a_run_with_checkpoints_resumes_to_the_same_bytes(tmp_path):
     config = SMALL.replace(standalone_checkpoints=3)
     whole = fedsac.run(config, tmp_path / "whole")
