@@ -86,6 +86,20 @@ def test_a_client_that_diverges_counts_as_0():
     assert found.validation[0] == sound.validation[0] > 0
 
 
+def test_a_model_that_diverged_is_not_shown_to_the_metric():
+    """A metric of one's own need not know what to do with NaN."""
+
+    def of_numbers(labels, probabilities):
+        assert np.isfinite(np.asarray(probabilities)).all()
+        return metrics.accuracy(labels, probabilities)
+
+    run = replace(measurement(), metric=of_numbers)
+    x = run.clients.pool.x.float()
+    x[run.clients.rows[1]] = torch.inf
+    (found,) = standalone([replace(run, clients=replace(run.clients, pool=replace(run.clients.pool, x=x)))])
+    assert found.diverged == (run.clients.names[1],) and found.validation[1] == found.error[1] == 0
+
+
 def test_where_everybody_diverges_there_are_no_contributions():
     run = measurement()
     pool = replace(run.clients.pool, x=torch.full_like(run.initial[:1], torch.inf).expand(run.clients.pool.x.shape))
@@ -148,6 +162,7 @@ def test_standard_errors_of_another_metric_are_the_jackknifes():
     run = replace(measurement(), metric=metrics.balanced_accuracy)
     (found,) = standalone([run])
     (by_accuracy,) = standalone([measurement()])
+    assert list(found.validation) == scores(run, trained_alone([run])[0])[0].tolist() != list(by_accuracy.validation)
     # About those of accuracy, as the digits' classes are nearly equal in number; not the same numbers.
     assert found.error == pytest.approx(by_accuracy.error, rel=0.6)
     assert found.error != by_accuracy.error
