@@ -37,7 +37,7 @@ def test_a_task_made_by_hand_trains_as_a_config_says():
         seed=0,
     )
     assert (bare.lr, bare.batch) == (Config().lr, Config().batch)
-    assert bare.size_shares == ()
+    assert bare.size_shares == () and not bare.sizes_are_classes
     assert bare.metric is given.metric
 
 
@@ -66,6 +66,19 @@ def test_the_model_that_a_client_is_given():
     assert [Assignment(common, neurons).model(i).tolist() for i in range(3)] == [[0, 1, 2, 3]] * 3
     assert [Assignment(own, neurons).model(i)[0].item() for i in range(3)] == [0, 4, 8]
     assert [Assignment(own[:2], neurons[:2]).model(i)[0].item() for i in range(2)] == [0, 4]
+
+
+def test_what_a_client_would_keep_is_what_it_trains_unless_it_is_said_otherwise():
+    models, neurons = torch.arange(4.0).view(1, 4), torch.ones(3, 1, dtype=torch.bool)
+    kept, part = 2 * models, ~neurons
+    plain = Assignment(models, neurons, (1.0, 2.0, 3.0))
+    assert plain.reward() is plain
+    for reward_models, reward_neurons in ((kept, None), (None, part), (kept, part)):
+        given = replace(plain, reward_models=reward_models, reward_neurons=reward_neurons)
+        reward = given.reward()
+        assert reward.models is (kept if reward_models is not None else models)
+        assert reward.neurons is (part if reward_neurons is not None else neurons)
+        assert reward.reward() is reward and reward.reputations == (1.0, 2.0, 3.0)
 
 
 FEDSAC = {
