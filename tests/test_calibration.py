@@ -78,6 +78,9 @@ def test_generous_submodels():
     )
     assert generous in ([62, 69, 100], [63, 69, 100])  # .5 lies in the middle of 62 and 63
     assert strict[0] < 62 and strict[1] <= 69
+    for share, expected in ((0.0, strict), (0.1, generous)):
+        method = NoAllocation(calibrated=True, room=0.0, smooth=0, generous=share)
+        assert method.start(given)["neurons"].sum(1).tolist() == expected
 
 
 def test_equal_contributors_get_equal_targets():

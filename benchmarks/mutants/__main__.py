@@ -89,7 +89,11 @@ ROOMS = {
         ),
     ),
     "config": Room(
-        ("config.py",), _tests("test_config", "test_begun_before", "test_split_seed", "test_scenes", "test_methods")
+        ("config.py",),
+        (
+            *_tests("test_config", "test_begun_before", "test_split_seed", "test_scenes", "test_methods"),
+            *_tests("test_standalone_checkpoints", "test_attainable"),
+        ),
     ),
 }
 
