@@ -1,6 +1,6 @@
 """Aequa: widths are nested, never fall with contribution, and are dealt out to be trained as the sandwich rule says."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedsac
-from fedsac import Config
+from fedsac import Config, FedsacError
 from fedsac.core.units import Layout
 from fedsac.methods.aequa import Aequa, allot, first_neurons, sandwich
 from tests.golden import small
+from tests.test_calibration import detectors
 
 UNIT = st.floats(0, 1)
 
@@ -70,6 +71,46 @@ def test_each_round_trains_the_widest_the_least_and_something_between():
     assert len(seen) == 40 and between == set(range(11))
     limits = np.arange(9)
     assert (sandwich(task, limits, 0) <= limits).all()
+
+
+def test_widths_are_allotted_to_the_neuron():
+    """k of 100 neurons are right on k of 125 samples, and the widths are .25, .26, ..., 1: contributions that rise in
+    equal steps earn 25, 26, ..., 100 neurons."""
+    names = tuple(f"client-{i:02}" for i in range(76))
+    given = replace(detectors(tuple(0.1 + 0.004 * i for i in range(76))), clients=names)
+    method = Aequa(widths=76)
+    assigned = method.assign(given, method.start(given))
+    assert assigned.reward().neurons.sum(1).tolist() == list(range(25, 101))
+    assert assigned.reputations == pytest.approx(range(25, 101), rel=1e-12)
+
+
+@pytest.mark.parametrize("answers", [{0: 0}, {0: 0, 1: 1, 2: 2}], ids=["one", "all"])
+def test_the_widths_to_train_are_those_of_the_round(answers):
+    """Dealt out by the number of the round, so that a run that was interrupted goes on as it would have."""
+    given, method = detectors((0.1, 0.4, 0.2)), Aequa()
+    names = np.array(method.start(given)["widths"].tolist())
+    assert names.tolist() == pytest.approx([0.25, 1, names[2]])
+    still = dict.fromkeys(answers, [0.0] * given.layout.parameters)
+    state, seen = method.start(given), []
+    for round in range(5):
+        drawn = sandwich(given, np.full(3, 63), round)
+        assert state["neurons"].sum(1).tolist() == [int(np.ceil(25 + 75 * k / 63 - 1e-9)) for k in drawn]
+        seen.append(tuple(drawn))
+        state = small.answer(method, given, state, round, still)
+    assert len(set(seen)) > 1
+
+
+@pytest.mark.parametrize(
+    ("option", "possible", "impossible"),
+    [
+        *(("least_width", 1.0, 1.001), ("least_width", 0.001, 0.0), ("widths", 2, 1)),
+        *(("targets", "gain", "gains"), ("timing", "during", "before")),
+    ],
+)
+def test_options_at_the_ends_of_what_is_possible(option, possible, impossible):
+    assert getattr(Aequa(**{option: possible}), option) == possible
+    with pytest.raises(FedsacError, match=f"{option} must be"):
+        Aequa(**{option: impossible})
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,32 @@ def test_generous_targets_give_more_for_as_little_correlation_as_allowed(c, abov
     assert fedsac.bcf(c, given_to_all[1]).all()
 
 
+def test_generous_targets_by_hand():
+    """The bounds are .2 to .35 and .3 to .4, and the best one gets .5. On a line lie (.2, .35, .5) up to (.3, .4, .5);
+    (.35, .4, .5), the most that there is, has a correlation of .015 / sqrt(.02 * .011667) = .982."""
+    c = np.array([0.2, 0.3, 0.4])
+    assert targets(c, 0.5, 0.0, 0.0, 0.02).tolist() == pytest.approx([0.35, 0.4, np.inf])
+    first, second, _ = targets(c, 0.5, 0.0, 0.0, 0.001)
+    assert 0.29 < first < 0.34 and 0.395 < second <= 0.4
+    first, second, _ = targets(c, 0.5, 0.0, 0.0)
+    assert second == pytest.approx((first + 0.5) / 2, abs=1e-3)
+
+
+def test_generous_submodels():
+    """Between .2 and .5, and .3 and .55, when the best one gets .8: at most 62 and 68 of 100 neurons, k / 125 each."""
+    given = detectors((0.2, 0.3, 0.4))
+    rows, importance = torch.arange(125), torch.arange(100.0)
+    strict, generous = (
+        calibrated_neurons(given, given.initial, importance, rows, room=0.0, smooth=0, generous=share).sum(1).tolist()
+        for share in (0.0, 0.1)
+    )
+    assert generous in ([62, 69, 100], [63, 69, 100])  # .5 lies in the middle of 62 and 63
+    assert strict[0] < 62 and strict[1] <= 69
+    for share, expected in ((0.0, strict), (0.1, generous)):
+        method = NoAllocation(calibrated=True, room=0.0, smooth=0, generous=share)
+        assert method.start(given)["neurons"].sum(1).tolist() == expected
+
+
 def test_equal_contributors_get_equal_targets():
     goal = targets(np.array([0.2, 0.3, 0.3, 0.4, 0.4]), 0.6, 0.005, 1.0)
     assert goal[1] == goal[2] and goal[3] == goal[4] == np.inf
@@ -116,6 +142,12 @@ def test_the_standard_error_is_how_far_scores_of_fresh_samples_scatter(name):
     if name == "balanced_accuracy":  # accuracy's formula does not see that class 1 has fifty samples only
         p = float(np.mean(scores))
         assert np.sqrt(p * (1 - p) / n) < 0.7 * true
+
+
+def test_the_standard_error_of_an_accuracy():
+    """100 of 125 right: sqrt(.8 .2 / 125), to float64's last digits."""
+    given = detectors((0.1, 0.4, 0.35))
+    assert standard_error(given, given.initial, torch.arange(125), 0.8) == pytest.approx(0.16 / 20**0.5, rel=1e-13)
 
 
 def test_the_standard_error_of_one_sample_and_of_a_score_below_zero():
@@ -203,7 +235,25 @@ def test_who_has_a_target_below_the_whole_model_does_not_get_it():
     """The second client's target is between .7999 and .79995: the whole model's .8 is nearer than 99 neurons' .792."""
     given = detectors((0.5, 0.7999, 0.79995))
     state = NoAllocation(calibrated=True, room=0.0, smooth=0).start(given)
-    assert state["neurons"].all(1).tolist() == [False, False, True]
+    assert state["neurons"].sum(1).tolist()[1:] == [99, 100] and not state["neurons"][0].all()
+
+
+@pytest.mark.parametrize(("neurons", "held"), [(1, [1, 1, 1]), (2, [1, 1, 2]), (3, [1, 2, 3])])
+def test_prefixes_of_very_small_networks(neurons, held):
+    """Of k neurons, each right on one of four samples: targets from .05 on, just below k / 4, and all of them. A single
+    neuron cannot be divided."""
+    layout, best = Layout((4, neurons, 2)), neurons / 4
+    model = torch.zeros(layout.parameters, dtype=torch.float64)
+    (first, _), (second, bias) = layout.views(model)
+    first.fill_diagonal_(1)
+    second[:, 1], bias[0] = 1, 0.5
+    one, zero = torch.ones(1, 4, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.float64)
+    seen = Samples(torch.eye(4, dtype=torch.float64), torch.ones(4, dtype=torch.long), one, zero)
+    given = replace(
+        small.task(contributions=(0.05, best - 0.002, best - 0.001)), layout=layout, initial=model, validation=seen
+    )
+    found = calibrated_neurons(given, model, torch.arange(neurons * 1.0), torch.arange(4), room=0.0, smooth=0)
+    assert found.sum(1).tolist() == held
 
 
 def test_nobody_but_the_best_contributor_holds_everything():
@@ -211,7 +261,7 @@ def test_nobody_but_the_best_contributor_holds_everything():
     assert NoAllocation(calibrated=True).start(given)["neurons"].all(1).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize(("share", "server"), [(0.0, 0), (0.5, 75), (0.25, 37), (0.99, 148)])
+@pytest.mark.parametrize(("share", "server"), [(0.0, 0), (0.01, 1), (0.5, 75), (0.25, 37), (0.99, 148)])
 def test_v_is_dealt_out_between_the_server_and_calibration(share, server):
     given = small.task()
     parts = ValidationParts.draw(given, share)
@@ -221,6 +271,12 @@ def test_v_is_dealt_out_between_the_server_and_calibration(share, server):
     if server > 1:  # at random, the same in every round
         assert own != list(range(server)) and own == ValidationParts.draw(given, share).server_rows.tolist()
         assert own != ValidationParts.draw(replace(given, seed=1), share).server_rows.tolist()
+
+
+@pytest.mark.parametrize("share", [0.006, 1.0])
+def test_both_parts_of_v_have_at_least_one_sample(share):
+    with pytest.raises(fedsac.FedsacError, match="of V's 150 samples leaves none"):
+        ValidationParts.draw(small.task(), share)
 
 
 def test_calibrated_submodels_hold_bcf_on_validation_data_better_than_fedsacs():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsac import Config, FedsacError
-from fedsac.config import read
+from fedsac.config import RULES, check_rules, read
 
 configs = st.builds(
     Config,
@@ -84,3 +84,24 @@ def test_a_bad_file_is_refused_by_name(tmp_path, text, says):
 def test_a_missing_file(tmp_path):
     with pytest.raises(FedsacError, match="no such file"):
         read(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("text", ["rounds = 3\n", "rules = 1\n", f"rules = {RULES + 1}\n"])
+def test_a_run_of_other_rules_is_named_and_what_to_do_about_it(tmp_path, text):
+    """Those without a number are from before there were numbers, which is 1."""
+    path = tmp_path / "my run" / "config.toml"
+    path.parent.mkdir()
+    path.write_text(text)
+    rules = 1 if "rules" not in text else int(text.split()[-1])
+    with pytest.raises(FedsacError) as raised:
+        check_rules(path)
+    said = str(raised.value)
+    assert said.startswith(f"{path.parent}: begun under rules {rules}, this fedsac has rules {RULES}, ")
+    assert said.endswith(f", or begin it again with --config {path}")
+    path.write_text(Config().toml())
+    check_rules(path)
+
+
+def test_seeds_as_people_read_them():
+    assert Config(seed=3).seeds_named == "seed 3"
+    assert Config(seed=3, split_seed=0).seeds_named == "seed 3, split seed 0"

@@ -16,7 +16,7 @@ from fedsac.contributions import cosine, leave_one_out, shapfed, shapley
 from fedsac.contributions.base import STANDALONE, Contributions, in_unit_range
 from fedsac.contributions.coalitions import CoalitionScores
 from fedsac.contributions.fedavg_rounds import FedAvgRound, train_fedavg
-from fedsac.contributions.measurement import Measurement
+from fedsac.contributions.measurement import Measurement, decided, is_measured
 from fedsac.contributions.standalone import standalone
 from fedsac.core import metrics
 from fedsac.doors import CONTRIBUTIONS, METHODS
@@ -139,7 +139,44 @@ def test_a_measure_is_one_function():
     assert result.reputations == pytest.approx(100 * np.exp(2 * (share - 1)))
 
 
+def one_too_few(run, on):
+    return [0.5] * (len(run.clients.names) - 1)
+
+
+def one_not_a_number(run, on):
+    return [float("nan"), *one_too_few(run, on)]
+
+
+def words(run, on):
+    return ["much", "little"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("one_too_few", "[0.5]"), ("one_not_a_number", "[nan, 0.5]"), ("words", "['much', 'little']")],
+)
+def test_a_measure_gives_a_number_for_every_client(name, shown):
+    run = made({"a": A, "b": B})
+    config = TINY.replace(contribution=f"tests.test_contribution:{name}")
+    with pytest.raises(FedsacError) as raised:
+        decided(config, run, standalone([run])[0])
+    assert str(raised.value).endswith(f"{name} must give a number for each of 2 clients, not {shown}")
+
+
+def test_whether_there_is_a_measure_beside_standing_alone():
+    assert not is_measured(TINY)
+    assert is_measured(TINY.replace(contribution="cosine"))
+    assert not is_measured(TINY.replace(contributions="given.csv"))
+
+
 # Standing alone
+
+
+def test_progress_is_told_in_steps_of_the_longest_run():
+    """Rounds of 5 steps, and so parts of 5: of 7 steps, and of 12."""
+    run, told = made({"a": A, "b": B}), []
+    standalone([replace(run, steps=7), replace(run, steps=12)], told.append)
+    assert told == [5, 10, 12]
 
 
 def test_standing_alone_is_plain_training():
@@ -395,7 +432,15 @@ def test_shapfed_of_updates_of_zero_is_zero():
     layout = fedsac.Layout((2, 3, 2))
     updates = torch.zeros(2, layout.parameters, dtype=torch.float64)
     assert shapfed.class_similarities(layout, updates).tolist() == [[0, 0], [0, 0]]
-    assert shapfed.class_contributions(layout, 2, []).tolist() == [[0, 0], [0, 0]]
+    nobody = shapfed.class_contributions(layout, 2, [])
+    assert nobody.tolist() == [[0, 0], [0, 0]] and nobody.dtype == torch.float64
+
+
+def test_shapfed_goes_by_directions_however_small_the_updates():
+    layout = fedsac.Layout((2, 3, 2))
+    updates = torch.from_numpy(np.random.default_rng(0).normal(size=(3, layout.parameters)))
+    found = shapfed.class_similarities(layout, updates)
+    torch.testing.assert_close(shapfed.class_similarities(layout, 1e-30 * updates), found)
 
 
 # What methods and reports make of it

@@ -172,6 +172,18 @@ def test_gamma_limit_is_that_of_the_best_line(seed):
 @pytest.mark.parametrize(
     ("c", "best"),
     [
+        ([0.3, 0.12, 0.14, 0.31, 0.27], 0.58),
+        ([0.11, 0.29, 0.25, 0.2, 0.27, 0.09], 0.48),
+        ([0.09, 0.47, 0.1, 0.49, 0.41, 0.1], 0.69),
+    ],
+)
+def test_gamma_limit_where_the_best_line_lies_between_two_that_are_tried(c, best):
+    assert gamma_limit(c, best) == pytest.approx(by_trying_every_line(np.array(c), best), abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("c", "best"),
+    [
         # Clients far below the best reward, whose upper bounds decide.
         ([0.11, 0.1, 0.11, 0.12, 0.1, 0.09, 0.09, 0.06], 0.92),
         ([0.21, 0.21, 0.24, 0.25, 0.07, 0.14, 0.2], 0.75),

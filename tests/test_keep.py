@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedsac.core.units import Layout
 from fedsac.methods.shared import largest as module
-from fedsac.methods.shared.largest import largest_entries
+from fedsac.methods.shared.largest import largest_entries, largest_of_all
 
 LAYOUT = Layout((7, 5, 1, 3))
 PIECES = (7 * 5, 5, 5 * 1, 1, 1 * 3, 3)  # weight and bias of each layer
@@ -59,6 +59,25 @@ def test_a_gpus_way_keeps_the_same(seed, shares, ties):
     k = torch.tensor([[number_kept(n, share) for share in shares] for n in PIECES])
     found = module._largest_entries_cuda(LAYOUT, update, update.abs(), k)
     assert found.tolist() == [plainly(update.tolist(), share) for share in shares]
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(FRACTIONS, min_size=1, max_size=6), st.booleans())
+def test_the_largest_of_all_stay(seed, shares, ties):
+    """floor(n share) of all n entries, from none to all."""
+    update = some_update(seed, ties)
+    n = len(update)
+    expected = [kept_of(update.tolist(), min(max(math.floor(n * share), 0), n)) for share in shares]
+    as_double = torch.tensor([float(share) for share in shares], dtype=torch.float64)
+    assert largest_of_all(update, as_double).tolist() == expected
+
+
+def test_the_largest_of_all_by_hand():
+    """Of five entries, less than a fifth keeps none, a fifth one; more than all, or less than none, is all or none."""
+    update = torch.tensor([0.5, -0.1, 0.3, -0.7, 0.2], dtype=torch.float64)
+    one, two = [0, 0, 0, -0.7, 0], [0.5, 0, 0, -0.7, 0]
+    shares = torch.tensor([-0.5, 0.0, 0.19, 0.2, 0.39, 0.4, 1.0, 1.5], dtype=torch.float64)
+    expected = [[0] * 5, [0] * 5, [0] * 5, one, one, two, update.tolist(), update.tolist()]
+    assert largest_of_all(update, shares).tolist() == expected
 
 
 def test_by_hand():

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import tanh
+from math import exp, tanh
 
 import pytest
 import torch
@@ -11,9 +11,13 @@ from fedsac import Config, FedsacError
 from fedsac.compute.samples import Samples
 from fedsac.methods import make
 from fedsac.methods.base import Assignment, Task, Updates
+from fedsac.methods.cffl import CFFL
 from fedsac.methods.cgsv import CGSV
+from fedsac.methods.fedave import FedAVE
 from fedsac.methods.fedavg import FedAvg
+from fedsac.methods.fedrac import FedRAC
 from fedsac.methods.fedsac import FedSAC
+from fedsac.methods.iafl import IAFL
 from fedsac.methods.qffl import QFFL
 from fedsac.methods.shared.gradients import contribution_shares, rescaled
 from tests.golden import small
@@ -33,7 +37,7 @@ def test_a_task_made_by_hand_trains_as_a_config_says():
         seed=0,
     )
     assert (bare.lr, bare.batch) == (Config().lr, Config().batch)
-    assert bare.size_shares == ()
+    assert bare.size_shares == () and not bare.sizes_are_classes
     assert bare.metric is given.metric
 
 
@@ -64,10 +68,25 @@ def test_the_model_that_a_client_is_given():
     assert [Assignment(own[:2], neurons[:2]).model(i)[0].item() for i in range(2)] == [0, 4]
 
 
+def test_what_a_client_would_keep_is_what_it_trains_unless_it_is_said_otherwise():
+    models, neurons = torch.arange(4.0).view(1, 4), torch.ones(3, 1, dtype=torch.bool)
+    kept, part = 2 * models, ~neurons
+    plain = Assignment(models, neurons, (1.0, 2.0, 3.0))
+    assert plain.reward() is plain
+    for reward_models, reward_neurons in ((kept, None), (None, part), (kept, part)):
+        given = replace(plain, reward_models=reward_models, reward_neurons=reward_neurons)
+        reward = given.reward()
+        assert reward.models is (kept if reward_models is not None else models)
+        assert reward.neurons is (part if reward_neurons is not None else neurons)
+        assert reward.reward() is reward and reward.reputations == (1.0, 2.0, 3.0)
+
+
 FEDSAC = {
     **{"beta": 5.0, "importance_every": 1, "damping": 0.0, "server_steps": 0, "server_share": 0.5},
     **{"calibrated": False, "room": 2.0, "smooth": 4, "generous": 0.0, "first_order": False, "importance_samples": 0},
 }
+GRADIENTS = {"length": 0.5, "reward_by": "contribution"}
+FEDRAC = {"beta": 80.0, "step": 8, "early_rounds": 100, "reading": "code"}
 
 
 @pytest.mark.parametrize(
@@ -75,12 +94,23 @@ FEDSAC = {
     [
         ("fedsac", FEDSAC),
         ("fedsac-plus", FEDSAC | {"damping": 0.5, "server_steps": 20, "calibrated": True, "generous": 0.005}),
-        ("cgsv", {"length": 0.5, "reward_by": "contribution", "beta": 1.0, "reading": "code"}),
+        ("cgsv", GRADIENTS | {"beta": 1.0, "reading": "code"}),
         ("qffl", {"q": 1.0}),
+        ("cffl", GRADIENTS | {"sharpness": 5.0, "reading": "fedsac", "clip": 0.001, "upload": 0.1}),
+        ("rffl", GRADIENTS | {"reading": "code"}),
+        ("fedave", GRADIENTS | {"beta": 5.0, "reading": "code", "one_object": False}),
+        ("iafl", {"kappa": 0.5, "q": 0.1, "reading": "code"}),
+        ("fedrac", FEDRAC),
+        ("aequa", {"least_width": 0.25, "widths": 64, "targets": "range", "timing": "after"}),
+        ("server-alone", {"server_steps": 20, "server_share": 1.0}),
+        ("fedavg-server", {"server_steps": 20, "server_share": 0.5}),
+        ("fedavg-v-client", {"server_steps": 20, "server_share": 1.0}),
+        ("fedrac-server", FEDRAC | {"server_steps": 20, "server_share": 0.5}),
+        ("fedsac-server", FEDSAC | {"server_steps": 20}),
     ],
 )
 def test_a_methods_options_without_set(name, options):
-    """As the papers and docs/fedsac-plus.md have them; of the type that `--set` converts to."""
+    """As the papers, their code and docs/fedsac-plus.md have them; of the type that `--set` converts to."""
     for made in (make(Config(method=name)), type(make(Config(method=name)))()):
         assert [(key, type(value), value) for key, value in vars(made).items()] == [
             (key, type(value), value) for key, value in options.items()
@@ -293,3 +323,82 @@ def test_updates_of_one_length_and_none_where_nothing_was_learned():
 @pytest.mark.parametrize("contributions", [(0.0, 0.0, 0.0, 0.0), (-0.1, 0.0, -0.2, -0.3)])
 def test_where_nobody_contributes_all_shares_are_equal(contributions):
     assert contribution_shares(small.task(contributions=contributions)).tolist() == [0.25] * 4
+
+
+@pytest.mark.parametrize(
+    ("method", "reported"),
+    [
+        *((method, (3 / 12, 4 / 12, 5 / 12)) for method in (CGSV(), FedAVE())),
+        (CFFL(), (1 / 3, 1 / 3, 1 / 3)),  # until the first answers
+        *((IAFL(reading=reading), (0.3, 0.4, 0.5)) for reading in ("code", "paper")),
+        *((FedRAC(reading=reading), (100 * exp(-16), 100 * exp(-8), 100)) for reading in ("code", "paper")),
+        (FedSAC(), (100 * exp(-1), 100 * exp(-0.5), 100)),
+    ],
+    ids=lambda value: f"{type(value).__name__}-{getattr(value, 'reading', '')}" if not isinstance(value, tuple) else "",
+)
+def test_the_reputations_that_are_reported(method, reported):
+    given = small.task()
+    assert method.assign(given, method.start(given)).reputations == pytest.approx(reported)
+
+
+@pytest.mark.parametrize("reading", ["fedsac", "code", "paper"])
+def test_cffl_where_nobody_is_right_about_anything_all_are_equal(reading):
+    """Everyone sends back what it got, and V has the labels that this model does not give."""
+    given = small.task()
+    wrong = torch.tensor([int(a > b) for a, b in (small.scores(small.INITIAL, point) for point in small.POINTS)])
+    given = replace(given, validation=replace(given.validation, y=wrong))
+    assert given.evaluate(given.initial.unsqueeze(0), None).item() == 0
+    method = CFFL(reading=reading, reward_by="own")
+    state = small.rounds(method, given, [[[0.0] * 12] * 3])[-1]
+    assert state["r"].tolist() == pytest.approx([1 / 3] * 3) and state["removed"] == []
+
+
+def iafl_draws(names: tuple[str, ...], round: int) -> tuple[dict[str, list[str]], dict[str, bool]]:
+    """Whose updates each client averages beside its own, and who is reset. Client i's update is 1 at parameter i and 0
+    elsewhere. All but eve have .2 of her .5, that is ceil(.4 * 5) = 2 others."""
+    c = tuple(0.5 if name == "eve" else 0.2 for name in names)
+    given = replace(small.task(contributions=c), clients=names, samples=(1,) * 6)
+    method = IAFL(kappa=0.0, q=0.5)
+    steps = {i: [float(p == i) for p in range(12)] for i in range(6)}
+    state = small.answer(method, given, method.start(given), round, steps)
+    moved = (state["models"] - given.initial)[:, :6] > 1e-9
+    assert moved.diagonal().all()
+    others = {name: sorted(names[j] for j in range(6) if moved[i, j] and j != i) for i, name in enumerate(names)}
+    return others, dict(zip(names, state["reset"].tolist(), strict=True))
+
+
+def test_iafl_draws_anew_in_every_round_for_every_client_whatever_their_order():
+    names = ("ann", "ben", "cem", "dora", "eve", "finn")
+    drawn = [iafl_draws(names, round) for round in range(8)]
+    for others, _ in drawn:
+        assert {name: len(own) for name, own in others.items()} == dict.fromkeys(names, 2) | {"eve": 5}
+    for name in set(names) - {"eve"}:
+        assert len({tuple(others[name]) for others, _ in drawn}) > 2
+        assert {reset[name] for _, reset in drawn} == {True, False}
+    assert len({tuple(reset.values()) for _, reset in drawn}) > 4
+    assert any(len(set(reset.values())) == 2 for _, reset in drawn)  # not all at once
+    shuffled = ("finn", "cem", "eve", "ann", "dora", "ben")
+    assert [iafl_draws(shuffled, round) for round in range(8)] == drawn
+
+
+@pytest.mark.parametrize("contributions", [(0.0, 0.0, 0.0), (-0.2, -0.3, -0.1)])
+def test_iafl_where_nobody_contributes_the_reference_model_moves_by_the_mean(contributions):
+    """And everyone keeps to its own update."""
+    given, method = small.task(contributions=contributions), IAFL(kappa=0.0, q=0.0)
+    state = small.rounds(method, given, small.STEPS[:1])[-1]
+    mean = weighted([1 / 3] * 3, small.STEPS[0])
+    assert state["model"].tolist() == pytest.approx(add(small.INITIAL, mean))
+    for model, own in zip(state["models"].tolist(), small.STEPS[0], strict=True):
+        assert model == pytest.approx(add(small.INITIAL, own))
+
+
+@pytest.mark.parametrize(("reading", "others"), [("code", 1), ("paper", 2)])
+def test_iafl_clients_that_are_absent_count_in_the_papers_reading(reading, others):
+    """Three of six answer. Two fifths are ceil(.4 * 2) = 1 of the two others, or ceil(.4 * 5) = 2."""
+    names = ("ann", "ben", "cem", "dora", "eve", "finn")
+    given = replace(small.task(contributions=(0.2, 0.2, 0.2, 0.2, 0.5, 0.2)), clients=names, samples=(1,) * 6)
+    method = IAFL(kappa=0.0, q=0.0, reading=reading)
+    steps = {i: [float(p == i) for p in range(12)] for i in range(3)}
+    state = small.answer(method, given, method.start(given), 0, steps)
+    moved = (state["models"] - given.initial).abs() > 1e-9
+    assert moved.sum(1).tolist() == [1 + others] * 3 + [others, 3 if reading == "paper" else 2, others]

@@ -116,6 +116,18 @@ def test_cffl_removes_nobody_for_being_absent(reading):
         assert 2 not in state["removed"]
 
 
+@pytest.mark.parametrize("reading", ["fedsac", "code", "paper"])
+def test_cffl_where_only_those_answer_who_were_removed(reading):
+    """Ann was: nothing changes, but that in the published code she goes on training alone, by up to .1 an entry."""
+    given, method = small.task(), CFFL(reading=reading, reward_by="own", clip=0.1)
+    before = next(played(method, given, [all_of(STEPS[0])])) | {"removed": [0]}
+    after = small.answer(method, given, before, 1, {0: STEPS[1][0]})
+    assert after.keys() == before.keys() and after["removed"] == [0]
+    assert torch.equal(after["r"], before["r"]) and torch.equal(after["models"][1:], before["models"][1:])
+    moved = [max(-0.1, min(0.1, step)) for step in STEPS[1][0]] if reading == "code" else NOTHING
+    assert (after["models"] - before["models"])[0].tolist() == pytest.approx(moved)
+
+
 @pytest.mark.parametrize("reading", ["fedsac", "paper"])
 def test_cffl_answering_alone_does_not_pay(reading):
     method = CFFL(reading=reading, reward_by="own")
@@ -137,11 +149,21 @@ def test_rffl_removes_nobody_for_being_absent(reading):
         *((CFFL, "sharpness", value) for value in (0.0, -1.0, float("nan"))),
         *((FedAVE, "beta", 0.0), (CGSV, "beta", -1.0), (RFFL, "length", 0.0)),
         *((FedRAC, "beta", -1.0), (FedSACServer, "server_steps", 0)),
+        *((CFFL, "upload", 0.0), (CFFL, "upload", 1.001), (CFFL, "clip", 0.0)),
     ],
 )
 def test_options_that_would_turn_rewards_round(method, option, value):
     with pytest.raises(FedsacError, match=f"{option} must be"):
         method(**{option: value})
+
+
+@pytest.mark.parametrize("method", [CFFL, CGSV, FedAVE, FedRAC, IAFL, RFFL])
+def test_readings_and_ways_to_reward_that_do_not_exist(method):
+    names = {option.name for option in fields(method)} & {"reading", "reward_by"}
+    assert "reading" in names
+    for name in names:
+        with pytest.raises(FedsacError, match=f"{name} must be .* or .*, not 'both'"):
+            method(**{name: "both"})
 
 
 @pytest.mark.parametrize("method", [FedAvgServer(server_share=0.001), FedSACPlus(server_share=0.001)])
@@ -156,6 +178,25 @@ def test_fedave_likeness_is_relative_to_those_who_answered():
     together = next(played(method, given, [all_of(STEPS[0])]))
     assert float(alone["k"][:2].max()) == 1
     assert float(alone["k"][0] / alone["k"][1]) == pytest.approx(float(together["k"][0] / together["k"][1]))
+
+
+@pytest.mark.parametrize(("reading", "weight"), [("code", 1.0), ("paper", 0.05)])
+def test_fedave_the_first_answer_counts_in_full_in_the_published_code(reading, weight):
+    """Cem answers for the first time in the second round, alone: K = 1, and his accuracy joins the others' running
+    reputations."""
+    given, method = small.task(), FedAVE(reward_by="own", reading=reading)
+    first, second = played(method, given, [{0: STEPS[0][0], 1: STEPS[0][1]}, {2: STEPS[0][2]}])
+    assert float(first["rep"][2]) == 0
+    cem = weight * small.accuracy(small.add(small.INITIAL, STEPS[0][2]))
+    expected = small.shares([*first["rep"][:2].tolist(), cem])
+    assert second["rep"].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("option", "least"), [("step", 1), ("beta", 0.0), ("early_rounds", 0)])
+def test_fedrac_the_least_that_an_option_may_be(option, least):
+    assert getattr(FedRAC(**{option: least}), option) == least
+    with pytest.raises(FedsacError, match=f"{option} must be at least {least:g}"):
+        FedRAC(**{option: least - (0.001 if isinstance(least, float) else 1)})
 
 
 def test_a_contribution_below_zero_counts_as_zero():

@@ -20,6 +20,7 @@ from fedsac.methods.server_rows import (
     ServerAlone,
 )
 from tests.golden import small
+from tests.golden.test_methods import RISING, WIDE
 
 WHOLE = len(small.LABELS)
 
@@ -94,6 +95,23 @@ def test_fedrac_measures_on_what_the_server_has_not_trained_on(task):
         FedRACServer(server_share=1.0)
 
 
+def test_fedrac_gives_prefixes_by_what_the_server_has_not_trained_on():
+    """As FedRAC would with the rest of V alone, which is not what it would with all of V."""
+    method, plain, same = FedRACServer(step=1, beta=5.0), FedRAC(step=1, beta=5.0), []
+    wide = small.task(WIDE, RISING, batch=WHOLE)
+    rest = replace(wide, validation=method.measured_on(wide))
+    for c in [0.15 + 0.005 * step for step in range(68)]:
+        given = {"contributions": (c, 0.495, 0.5)}
+        alike = [replace(each, **given) for each in (wide, rest, wide)]
+        trained = torch.zeros(4, dtype=torch.int64)
+        own, expected, on_all = (
+            each.allocated(of, of.initial, trained, 1) for each, of in zip((method, plain, plain), alike, strict=True)
+        )
+        assert own.tolist() == expected.tolist()
+        same.append(torch.equal(own, on_all))
+    assert not all(same)
+
+
 def _updates(method, task, state):
     given = method.assign(task, state)
     steps = torch.tensor(small.STEPS[0], dtype=torch.float64)
@@ -105,6 +123,23 @@ def test_fedsac_plus_without_them_differs_in_nothing_else():
 
 
 @pytest.mark.parametrize("options", [{"server_steps": 0}, {"server_share": 0.0}, {"server_share": 1.5}])
-def test_impossible_options(options):
+@pytest.mark.parametrize("method", [FedAvgServer, FedRACServer, FedSACServer])
+def test_impossible_options(method, options):
     with pytest.raises(FedsacError, match=next(iter(options))):
-        FedAvgServer(**options)
+        method(**options)
+
+
+@pytest.mark.parametrize("share", [0.001, 1.0])
+def test_possible_shares_of_v(share):
+    assert FedAvgServer(server_share=share).server_share == share
+
+
+@pytest.mark.parametrize("method", [FedAvgServer, FedAvgVClient, FedRACServer, ServerAlone])
+def test_the_server_draws_other_batches_in_every_round(method):
+    """Of 16 samples, from the same models: steps of round 0 are those of round 0 again, and not those of round 1."""
+    task, one = small.task(batch=16), method(server_steps=1)
+    state = one.start(task)
+    first, again, second = (
+        small.answer(one, task, state, round, dict(enumerate(small.STEPS[0])))["model"] for round in (0, 0, 1)
+    )
+    assert torch.equal(first, again) and not torch.equal(first, second)

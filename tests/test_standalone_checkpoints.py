@@ -12,7 +12,7 @@ import fedsac
 from fedsac import Config, FedsacError
 from fedsac.compute import evaluation
 from fedsac.contributions.measurement import Measurement, checkpoint_steps
-from fedsac.contributions.standalone import standalone, trained_alone
+from fedsac.contributions.standalone import standalone, trained_alone, training_alone
 from fedsac.core import metrics
 from fedsac.federation.folder import Federation
 from fedsac.federation.simulation import deal_out
@@ -58,6 +58,16 @@ def test_one_checkpoint_is_the_final_model_to_the_last_bit():
     assert (list(found.validation), list(found.test)) == (on_v.tolist(), on_test.tolist())
 
 
+def test_every_part_of_the_training_draws_new_batches():
+    """With so low a learning rate that the same batches would give the same update again."""
+    run = measurement(SMALL.replace(lr=1e-6, dtype="float64", local_steps=2, batch=8, standalone_steps=4))
+    first, second = (part[0].models for part in training_alone([run]))
+    updates = first - run.initial, second - first
+    assert all((own.norm(dim=1) > 0).all() for own in updates)
+    apart = (updates[1] - updates[0]).norm(dim=1) / updates[0].norm(dim=1)
+    assert (apart > 0.05).all()
+
+
 def test_runs_side_by_side_have_their_own_checkpoints():
     one, three = measurement(), replace(measurement(SMALL.replace(seed=1)), checkpoints=3, steps=125)
     together = standalone([one, three])
@@ -74,6 +84,27 @@ def test_a_client_that_diverges_counts_as_0():
     assert found.diverged == (run.clients.names[1],)
     assert found.validation[1] == found.test[1] == found.error[1] == 0
     assert found.validation[0] == sound.validation[0] > 0
+
+
+def test_a_model_that_diverged_is_not_shown_to_the_metric():
+    """A metric of one's own need not know what to do with NaN."""
+
+    def of_numbers(labels, probabilities):
+        assert np.isfinite(np.asarray(probabilities)).all()
+        return metrics.accuracy(labels, probabilities)
+
+    run = replace(measurement(), metric=of_numbers)
+    x = run.clients.pool.x.float()
+    x[run.clients.rows[1]] = torch.inf
+    (found,) = standalone([replace(run, clients=replace(run.clients, pool=replace(run.clients.pool, x=x)))])
+    assert found.diverged == (run.clients.names[1],) and found.validation[1] == found.error[1] == 0
+
+
+def test_where_everybody_diverges_there_are_no_contributions():
+    run = measurement()
+    pool = replace(run.clients.pool, x=torch.full_like(run.initial[:1], torch.inf).expand(run.clients.pool.x.shape))
+    with pytest.raises(FedsacError, match=r"every client's standalone training diverged at lr 0\.05; lower --lr"):
+        standalone([replace(run, clients=replace(run.clients, pool=pool))])
 
 
 def test_a_run_with_checkpoints_resumes_to_the_same_bytes(tmp_path):
@@ -131,6 +162,7 @@ def test_standard_errors_of_another_metric_are_the_jackknifes():
     run = replace(measurement(), metric=metrics.balanced_accuracy)
     (found,) = standalone([run])
     (by_accuracy,) = standalone([measurement()])
+    assert list(found.validation) == scores(run, trained_alone([run])[0])[0].tolist() != list(by_accuracy.validation)
     # About those of accuracy, as the digits' classes are nearly equal in number; not the same numbers.
     assert found.error == pytest.approx(by_accuracy.error, rel=0.6)
     assert found.error != by_accuracy.error

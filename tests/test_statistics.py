@@ -15,6 +15,8 @@ from fedsac.runs.statistics import (
     FIRST,
     LEVEL,
     UNDECIDED,
+    Difference,
+    Judgement,
     holm,
     judge,
     mean_interval,
@@ -40,6 +42,8 @@ def test_an_interval_by_hand():
     low, high = mean_interval([1.0, 2.0, None, 3.0, 4.0, 5.0])
     assert (low, high) == (pytest.approx(1.0368, abs=1e-4), pytest.approx(4.9632, abs=1e-4))
     assert (low, high) == pytest.approx(stats.t.interval(0.95, 4, loc=3, scale=math.sqrt(2.5 / 5)))
+    # Two values: mean 2, deviation sqrt(2), so 2 -+ 12.7062 sqrt(2) / sqrt(2).
+    assert mean_interval([1.0, 3.0]) == pytest.approx((-10.7062, 14.7062), abs=1e-4)
 
 
 def test_there_is_no_interval_of_one_value_or_of_equal_ones():
@@ -99,6 +103,13 @@ def test_holm_takes_back_what_one_test_alone_would_call_significant():
     assert judge({"own": own, "close": close, "alike": alike})["own"].verdict == UNDECIDED
 
 
+@pytest.mark.parametrize(("p", "verdict"), [(0.049, FIRST), (0.05, FIRST), (0.051, UNDECIDED)])
+def test_significant_is_a_corrected_p_of_at_most_the_level(p, verdict):
+    """More is better unless it is said otherwise."""
+    difference = Difference("rival", 5, 0.1, (0.01, 0.19), p / 2, p)
+    assert Judgement((difference,)).verdict == verdict
+
+
 def test_less_can_be_better():
     found = judge({"small": of(1.0, 1.1, 1.2), "large": of(5.0, 5.2, 5.1)}, better=-1)
     assert (found["small"].verdict, found["large"].verdict) == (FIRST, BEATEN)
@@ -107,8 +118,14 @@ def test_less_can_be_better():
 def test_one_seed_is_no_statement():
     found = judge({"a": of(1.0), "b": of(0.0)})
     assert [one.verdict for one in found.values()] == [None, None]
-    assert found["a"].differences[0].mean == 1.0
-    assert found["a"].differences[0].p is None
+    (d,) = found["a"].differences
+    assert (d.mean, d.interval, d.p, d.p_holm) == (1.0, None, None, None)
+    assert found["a"].best_rival == d
+
+
+def test_without_a_rival_there_is_no_best_one():
+    assert judge({"a": of(1.0, 2.0)})["a"].best_rival is None
+    assert judge({"a": {0: 1.0, 1: 1.2}, "b": {2: 0.5, 3: 0.6}})["a"].best_rival is None
 
 
 def test_only_shared_seeds_count():
@@ -129,6 +146,7 @@ def test_a_rival_without_shared_seeds_keeps_a_method_from_being_first():
     found = judge({"a": of(1.0, 2.0, 3.1), "b": of(0.0, 1.0, 2.0), "other seeds": {7: 0.0, 8: 0.1}})
     assert found["a"].verdict == UNDECIDED
     assert found["b"].verdict == BEATEN
+    assert found["a"].differences[1] == Difference("other seeds", 0, None, None, None, None)
 
 
 def test_equal_differences_are_judged_by_their_signs():

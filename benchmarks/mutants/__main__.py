@@ -1,6 +1,8 @@
 """`python -m benchmarks.mutants [room ...]`: how many small changes of the source some test notices.
 
-Results are kept in .bench/mutants/<room>.jsonl; `--survivors` tries only those again that survived the last time.
+Results are kept in .bench/mutants/<room>.jsonl; `--survivors` tries only those again that survived the last time,
+`--files` all mutants of a room's files that match these patterns, also where the room draws a sample, and `--tests`
+takes fewer tests than the room's.
 """
 
 import argparse
@@ -8,7 +10,7 @@ import json
 import os
 import random
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -45,7 +47,7 @@ ROOMS = {
         (
             *("src/fedsac/core", "tests/golden"),
             *_tests("test_aggregation", "test_allocation", "test_fairness", "test_metrics", "test_submodels"),
-            *_tests("test_core_details"),
+            *_tests("test_core_details", "test_attainable"),
         ),
     ),
     "methods": Room(
@@ -53,7 +55,8 @@ ROOMS = {
         (
             *("src/fedsac/methods", "tests/golden"),
             *_tests("test_methods", "test_method_edges", "test_calibration", "test_keep", "test_importance"),
-            *_tests("test_method_details"),
+            *_tests("test_method_details", "test_aequa", "test_server_rows", "test_published_fedave"),
+            *_tests("test_published_fedrac", "test_published_iafl"),
         ),
     ),
     "guard": Room(("federation/guard.py",), _tests("test_guard", "test_guard_details")),
@@ -62,7 +65,8 @@ ROOMS = {
         (
             "src/fedsac/compute",
             *_tests("test_stack", "test_batches", "test_importance", "test_evaluation_metrics", "test_submodels"),
-            *_tests("test_local", "test_precision", "test_compute_details"),
+            *_tests("test_local", "test_precision", "test_compute_details", "test_calibration"),
+            *_tests("test_standalone_checkpoints"),
         ),
         sample=300,
     ),
@@ -72,9 +76,24 @@ ROOMS = {
             "src/fedsac/runs",
             *_tests("test_compare", "test_store", "test_config", "test_federation", "test_contribution", "test_local"),
             *_tests("test_methods", "test_behaviour", "test_given_contributions", "test_metric_reports"),
-            *_tests("test_begun_before", "test_runs_details"),
+            *_tests("test_begun_before", "test_runs_details", "test_statistics", "test_attainable", "test_split_seed"),
+            *_tests("test_paper_claims"),
         ),
         sample=300,
+    ),
+    "contributions": Room(
+        ("contributions/*.py",),
+        (
+            *("src/fedsac/contributions", "tests/golden/test_published_updates.py"),
+            *_tests("test_contribution", "test_standalone_checkpoints", "test_given_contributions"),
+        ),
+    ),
+    "config": Room(
+        ("config.py",),
+        (
+            *_tests("test_config", "test_begun_before", "test_split_seed", "test_scenes", "test_methods"),
+            *_tests("test_standalone_checkpoints", "test_attainable"),
+        ),
     ),
 }
 
@@ -83,24 +102,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rooms", nargs="*", choices=[[], *ROOMS], default=[])
     parser.add_argument("--survivors", action="store_true", help="try only those that survived the last time")
+    parser.add_argument("--files", nargs="+", default=[], help="patterns below src/fedsac, such as methods/aequa.py")
+    parser.add_argument("--tests", nargs="+", default=[], help="instead of the room's, such as tests/test_aequa.py")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     os.chdir(ROOT)
     load_heavy()
     for name in options.rooms or ROOMS:
-        _try(name, options.survivors, options.jobs)
+        room = replace(ROOMS[name], tests=tuple(options.tests) or ROOMS[name].tests)
+        _try(name, room, options.files, options.survivors, options.jobs)
     _table(options.rooms or list(ROOMS))
 
 
-def _try(name: str, only_survivors: bool, jobs: int) -> None:
-    room, file = ROOMS[name], FOLDER / f"{name}.jsonl"
+def _try(name: str, room: Room, files: list[str], only_survivors: bool, jobs: int) -> None:
+    file = FOLDER / f"{name}.jsonl"
     known = {_key(row): row for row in map(json.loads, file.read_text().splitlines())} if file.exists() else {}
-    chosen = _chosen(room)
+    chosen = _chosen(room, files)
     if only_survivors:
         chosen = [m for m in chosen if known.get(_key(vars(m)), {}).get("outcome") == "survived"]
     else:
-        known = {}
+        again = {mutant.path for mutant in chosen}
+        known = {key: row for key, row in known.items() if files and row["path"] not in again}
     tests = [test for test in room.tests if (ROOT / test).exists()]
     untested, work = _work(chosen, covering(ROOT, tests, FOLDER))
     print(f"{name}: {len(chosen)} mutants, {len(untested)} of them in lines that no test runs", flush=True)
@@ -115,12 +138,13 @@ def _try(name: str, only_survivors: bool, jobs: int) -> None:
     try_all(ROOT, tests, work, jobs, done)
 
 
-def _chosen(room: Room) -> list[Mutant]:
-    paths = sorted(
-        str(path.relative_to(ROOT)) for pattern in room.files for path in (ROOT / "src/fedsac").glob(pattern)
-    )
-    made = [mutant for path in paths for mutant in mutants(ROOT, path)]
-    if not room.sample:
+def _chosen(room: Room, files: list[str]) -> list[Mutant]:
+    source = ROOT / "src/fedsac"
+    paths = sorted(path for pattern in room.files for path in source.glob(pattern))
+    if files:
+        paths = [path for path in paths if any(path.match(str(source / pattern)) for pattern in files)]
+    made = [mutant for path in paths for mutant in mutants(ROOT, str(path.relative_to(ROOT)))]
+    if files or not room.sample:
         return made
     random.Random(SEED).shuffle(made)
     return made[: room.sample]

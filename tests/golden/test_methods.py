@@ -1,5 +1,6 @@
 """The server step of every method against numbers worked out by hand, or by plain loops over the protocol."""
 
+from dataclasses import replace
 from itertools import combinations
 from math import exp, log, sinh, tanh
 
@@ -13,7 +14,7 @@ from fedsac.methods.cffl import CFFL
 from fedsac.methods.cgsv import CGSV, quota
 from fedsac.methods.fedave import FedAVE
 from fedsac.methods.fedavg import FedAvg
-from fedsac.methods.fedrac import FedRAC
+from fedsac.methods.fedrac import FedRAC, rising_steps
 from fedsac.methods.fedsac import FedSAC
 from fedsac.methods.iafl import IAFL
 from fedsac.methods.qffl import QFFL
@@ -178,6 +179,39 @@ def test_cffl_as_in_its_paper_keeps_a_running_credit():
         models = state["models"]
 
 
+@pytest.mark.parametrize(("low", "classes", "removed"), [(0.115, False, []), (0.1, False, [0]), (0.1, True, [])])
+def test_cffl_removes_below_a_third_or_in_cla_below_a_sixth_of_an_equal_share(low, classes, removed):
+    """Of three clients: below .1111, or .0556 where the clients have classes in the sizes' place."""
+    given = small.task(samples=(20, 20, 20)) if classes else small.task()
+    assert given.sizes_are_classes == classes
+    r = torch.tensor([low, 0.3, 0.7 - low], dtype=torch.float64)
+    kept, gone = CFFL(reward_by="own").without_the_low(given, r, [0, 1, 2], [], 3)
+    assert gone == removed
+    same(kept, shares([0.0, 0.3, 0.7 - low]) if removed else r.tolist())
+
+
+def test_cffl_as_published_measures_a_third_against_those_who_are_left():
+    """Ann is gone, ben's and cem's models are equally right: .8 (.25, .75) + .2 (.5, .5) = .3 and .7. Ben then has
+    sinh 1.5 / (sinh 1.5 + sinh 3.5) = .114, which is more than a third of 1/3, and less than a third of 1/2."""
+    given, method = small.task(), CFFL(reward_by="own", reading="code")
+    before = method.start(given) | {"r": torch.tensor([0, 0.25, 0.75], dtype=torch.float64), "removed": [0]}
+    ben = sinh(1.5) / (sinh(1.5) + sinh(3.5))
+    assert 1 / 9 < ben < 1 / 6
+    after = small.answer(method, given, before, 3, {i: [0.0] * 12 for i in CLIENTS})
+    assert after["removed"] == [0, 1]
+    same(after["r"], [0.0, 0.0, 1.0])
+
+
+def test_cffl_as_published_where_nobody_is_right():
+    """Then all have a third of the fresh share: .8 (.3, .3, .4) + .2 / 3."""
+    given, method = small.task(), CFFL(reward_by="own", reading="code")
+    wrong = torch.tensor([int(a > b) for a, b in (small.scores(INITIAL, point) for point in small.POINTS)])
+    given = replace(given, validation=replace(given.validation, y=wrong))
+    before = method.start(given) | {"r": torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64)}
+    after = small.answer(method, given, before, 1, {i: [0.0] * 12 for i in CLIENTS})
+    same(after["r"], shares([sinh(5 * (0.8 * old + 0.2 / 3)) for old in (0.3, 0.3, 0.4)]))
+
+
 def plain_cgsv(steps, by, beta):
     models, found = [INITIAL] * 3, []
     r = shares([0.3, 0.4, 0.5]) if by == "contribution" else [0.0] * 3
@@ -275,6 +309,31 @@ def test_rffl_measures_a_third_against_those_who_are_left():
     assert 1 / 9 < ben < 1 / 6
     assert after["removed"] == [0, 1]
     same(after["r"], [0.0, 0.0, 1.0])
+
+
+def test_rffl_who_has_more_than_a_third_of_an_equal_share_stays():
+    """All go the same way: .95 (.15, .4, .45) + .05, over 1.1. Ann's .175 is more than 1/9, though not 2/9."""
+    given, method = small.task(), RFFL(reward_by="own")
+    before = method.start(given) | {"r": torch.tensor([0.15, 0.4, 0.45], dtype=torch.float64)}
+    after = small.answer(method, given, before, 11, dict.fromkeys(CLIENTS, STEPS[0][1]))
+    assert after["removed"] == []
+    same(after["r"], [(0.95 * r + 0.05) / 1.1 for r in (0.15, 0.4, 0.45)])
+
+
+@pytest.mark.parametrize(
+    ("r", "who", "removed", "weights"),
+    [
+        ((0.3, 0.2, 0.5), [0, 1, 2], [], [0.3, 0.2, 0.5]),
+        ((0.3, 0.2, 0.5), [1, 2], [], [2 / 7, 5 / 7]),  # ann is absent
+        ((0.3, -0.1, 0.8), [1, 2], [], [0, 1]),  # what is negative then counts as 0
+        ((0.3, -0.1, 0.8), [0, 1, 2], [], [0.3, -0.1, 0.8]),
+        ((0, -0.25, 1.25), [1, 2], [0], [-0.25, 1.25]),  # ann is removed: nobody is absent
+        ((1, -0.5, 0), [1, 2], [], [1 / 3, 2 / 3]),  # nobody who answered has a reputation: 30 and 60 samples
+    ],
+)
+def test_rffl_weights(r, who, removed, weights):
+    found = RFFL(reward_by="own").weights(small.task(), 3, torch.tensor(r, dtype=torch.float64), who, removed)
+    same(found, weights)
 
 
 def test_rffl_rewards_depend_on_what_they_go_by():
@@ -548,6 +607,57 @@ def test_fedrac_goals(t):
         assert state["neurons"][0].sum() == max(lengths, default=1)
         seen.add(len(lengths))
     assert seen >= {0, 1, 2, 3}
+
+
+def test_fedrac_goals_before_the_first_round():
+    """t = 0 in the paper's reading: al = .2 (1 - 1 / ln 3)."""
+    method, worth = FedRAC(beta=5.0, step=1, reading="paper"), [0.4, 92 / 150, 116 / 150, 130 / 150]
+    for c in [0.2 + 0.0005 * step for step in range(580)]:
+        state = method.start(small.task(WIDE, RISING, contributions=(c, 0.1, 0.5)))
+        goal = c + worth[3] * (1 - 0.2 * (1 - 1 / log(3))) * exp(5 * (c - 0.5))
+        assert state["neurons"][0].sum() == max([n for n in (1, 2, 3, 4) if worth[n - 1] <= goal], default=1)
+
+
+@pytest.mark.parametrize("t", [2, 3, 100, 101])
+def test_fedrac_goals_in_the_published_code(t):
+    """The same with t the number of the next round, and with accuracies of one neuron more: ann, served first, gets s
+    neurons where s + 1 are right on no more than her goal. Who joins or leaves changes nothing of the round."""
+    method, worth, seen = FedRAC(beta=5.0, step=1), [0.4, 92 / 150, 116 / 150, 130 / 150], set()
+    al = (0.2 if t <= 100 else 0.8) * (1 - 1 / log(0.3 * t + 3))
+    for c in [0.15 + 0.001 * step for step in range(340)]:
+        given = small.task(WIDE, RISING, contributions=(c, 0.495, 0.5))
+        state = small.answer(method, given, method.start(given), t - 2, {2: [0.0] * 22})
+        goal = c + worth[3] * (1 - al) * exp(5 * (c - 0.5))
+        fitting = [s for s in (1, 2, 3) if worth[s] <= goal]
+        assert state["neurons"][0].sum() == max(fitting, default=1)
+        assert method.carry_over(given, state, given.clients)["neurons"].tolist() == state["neurons"].tolist()
+        seen.add(len(fitting))
+    assert seen >= {0, 1, 2}
+
+
+@pytest.mark.parametrize(("reading", "held"), [("paper", [3, 3, 4]), ("code", [2, 3, 4])])
+def test_fedrac_an_accuracy_that_is_the_goal_is_not_too_much(reading, held):
+    """With so steep a beta that goals are the contributions: three neurons' accuracy exactly, and a bit more."""
+    given = small.task(WIDE, RISING, contributions=(116 / 150, 117 / 150, 0.9))
+    method = FedRAC(beta=1e7, step=1, reading=reading)
+    state = method.start(given)
+    if reading == "code":
+        state = small.answer(method, given, state, 0, {2: [0.0] * 22})
+    assert state["neurons"].sum(1).tolist() == held
+
+
+def test_fedrac_only_the_best_gets_everything_however_close_another_is():
+    given = small.task(WIDE, RISING, contributions=(0.3, 0.5 - 1e-10, 0.5))
+    for c, best in ((given.contributions, [False, False, True]), ((0.3, 0.5, 0.5), [False, True, True])):
+        found = FedRAC(step=1).allocated(replace(given, contributions=c), given.initial, torch.zeros(4), 2)
+        assert found.all(1).tolist() == best
+
+
+def test_fedrac_steps_where_there_are_hardly_any():
+    """Nobody but the best gets the last step, and everyone gets one."""
+    assert rising_steps([0.1, 0.2], [0.05, 0.05]) == [1, 1]
+    assert rising_steps([0.1, 0.2, 0.3], [0.05, 0.05, 0.5]) == [1, 2, 2]
+    assert rising_steps([0.1], [0.05, 0.5]) == [1, 1]
 
 
 def test_fedrac_goes_in_steps_of_eight():
