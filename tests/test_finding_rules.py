@@ -100,6 +100,11 @@ def images(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
+def halves(x):
+    one, two = x.chunk(2, -1)
+    return torch.cat([one.relu(), two.tanh()], -1)
+
+
 def shuffled(m, x):
     x = m.one(x)
     x = x.view(len(x), 2, -1, *x.shape[2:]).transpose(1, 2).flatten(1, 2)
@@ -111,7 +116,7 @@ TOKENS = torch.tensor([[1, 2], [3, 4]])
 NETWORKS = {
     "in place": (lambda: inner(lambda x: functional.hardswish(x, inplace=True).add_(1)), FLAT, {"one": 6}),
     "glu: gate and value": (lambda: inner(functional.glu, 6, 3), FLAT, {"one": 3}),
-    "chunk: equal parts": (lambda: inner(lambda x: torch.mul(*x.chunk(2, -1)), 6, 3), FLAT, {"one": 3}),
+    "chunk: equal parts": (lambda: inner(halves), FLAT, {"one": 3}),
     "under no_grad": (lambda: Around(frozen, one=nn.Linear(4, 6), two=nn.Linear(6, 3)), FLAT, {"one": 6}),
     "an assertion": (lambda: inner(lambda x: x.to(torch.float64).to(x.dtype)), FLAT, {"one": 6}),
     "stack": (lambda: inner(lambda x: torch.stack([x, x.sigmoid()], 1).sum(1)), FLAT, {"one": 6}),
@@ -119,6 +124,8 @@ NETWORKS = {
     "repeat_interleave": (lambda: inner(lambda x: x.repeat_interleave(2, 1), 6, 12), FLAT, {"one": 6}),
     "entries of other axes are picked": (
         lambda: inner(lambda x: x[torch.tensor([1, 0, 0])]), FLAT, {"one": 6}),
+    "index_select along other axes": (
+        lambda: inner(lambda x: x.index_select(0, torch.tensor([1, 0, 0]))), FLAT, {"one": 6}),
     "entries are picked": (lambda: inner(lambda x: x[:, torch.tensor([1, 0, 0])], 6, 3), FLAT, {}),
     "roll along other axes": (lambda: inner(lambda x: x.roll(1, 0)), FLAT, {"one": 6}),
     "roll": (lambda: inner(lambda x: x.roll(1, 1)), FLAT, {}),

@@ -14,8 +14,8 @@ Which units the finder (`fedsac.models.finding`) finds in networks as their pack
 whole. Weights are random: units follow from the operations, not from the weights. Images have 64 x 64 pixels (96 x 96
 for Inception), texts 12 tokens.
 
-- *in units*: the share of the parameters that belong to a unit, and so are not in every submodel. What is left (biases
-  of the last layer, embeddings, whatever LayerNorm normalises) everybody gets.
+- *in units*: the share of the parameters that belong to a unit, and so are not in every submodel; *left*: how many do
+  not, and are (the last layer's bias; embeddings, LayerNorms, biases of their stream).
 - *half*: what a submodel with a random half of each group's units has of the parameters.
 - *difference*: between this submodel's outputs and those of the whole network with the other units' parameters set to
   0, in float64, as a share of the largest output, with weights that were moved at random.
@@ -58,13 +58,14 @@ def line(found: Found) -> str:
     total = found["parameters"]
     cells = [
         found["network"], f"{total:,}", len(found["groups"]), f"{found['units']:,}", f"{found['in_units'] / total:.1%}",
+        f"{total - found['in_units']:,}",
         f"{found['with_half_of_the_units'] / total:.1%}", f"{found['difference']:.0e}", found["seconds"],
     ]  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"
 
 
 def heading() -> str:
-    names = ["network", "parameters", "groups", "units", "in units", "half", "difference", "seconds"]
+    names = ["network", "parameters", "groups", "units", "in units", "left", "half", "difference", "seconds"]
     return f"| {' | '.join(names)} |\n|{'---|' + '---:|' * (len(names) - 1)}"
 
 

@@ -8,6 +8,7 @@ and counting.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -110,8 +111,8 @@ class UnitTable:
         """The tensors at full size, 0 where they are not held."""
         masked = dict(state)
         for name, tensor in state.items():
-            for there in self._there(name, tensor, units):
-                masked[name] = torch.where(there, masked[name], 0)
+            if there := list(self._there(name, tensor, units)):
+                masked[name] = torch.where(reduce(torch.logical_and, there), tensor, 0)
         return masked
 
     def parameters(self, shapes: Mapping[str, torch.Size], units: Tensor) -> int:
