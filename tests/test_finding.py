@@ -338,7 +338,7 @@ def shared():
     return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), layer, nn.ReLU(), layer, nn.Linear(6, 3))
 
 
-def recurrent_features():
+def keeps_features():
     def forward(net, x):
         net.features = hidden(net, x)
         return net.two(net.features)
@@ -369,7 +369,7 @@ UNUSUAL = {
     "makes tensors": (lambda: Calls(lambda net, x: net.two(hidden(net, x)) @ torch.eye(3)), {"one": 6}),
     "tied": (tied, {"two": 5, "one": 6}),
     "shared": (shared, {"0": 6}),
-    "keeps features": (recurrent_features, {"one": 6}),
+    "keeps features": (keeps_features, {"one": 6}),
     "no_grad": (lambda: Calls(under_no_grad), {"one": 6}),
     "autocast": (lambda: Calls(under_autocast), {"one": 6}),
     "changes its input": (lambda: Calls(changes_its_input), {"one": 6}),
@@ -408,7 +408,7 @@ def test_inputs_in_lists_and_dicts():
 
 
 def test_the_network_is_left_as_it_was():
-    module = recurrent_features().train()
+    module = keeps_features().train()
     module.one.eval()
     before = module.features
     find_units(module, images(2, 4))
@@ -416,7 +416,7 @@ def test_the_network_is_left_as_it_was():
 
 
 def test_a_submodel_has_nothing_of_the_whole_network_in_its_attributes():
-    module = recurrent_features()
+    module = keeps_features()
     table = find_units(module, images(2, 4))
     units = torch.tensor([True] * 5 + [False])
     assert smaller(module, table, units).features.numel() == 0
@@ -426,3 +426,52 @@ def test_a_submodel_has_nothing_of_the_whole_network_in_its_attributes():
 def test_tensors_without_numbers(module):
     with pytest.raises(FedsacError, match="tensors without numbers"):
         find_units(module, images(2, 4))
+
+
+# -- operations
+
+
+def attention(net, x, change=lambda net, q, k: (q, k)):
+    """Heads of width 4 from `net.one`."""
+    q, k, v = net.one(x).unflatten(-1, (3, -1, 4)).permute(2, 0, 3, 1, 4).unbind(0)
+    q, k = change(net, q, k)
+    return net.two(nn.functional.scaled_dot_product_attention(q, k, v, net.bias).transpose(1, 2).flatten(2))
+
+
+def with_heads(change=lambda net, q, k: (q, k), bias=None, **others):
+    module = Calls(lambda net, x: attention(net, x, change), (8, 24, 3), bias=bias, **others)
+    module.two = nn.Linear(8, 3)
+    return module
+
+
+def rotated(net, q, k):
+    return (t * net.cos + torch.cat([-t[..., 2:], t[..., :2]], -1) * net.cos for t in (q, k))
+
+
+OPERATIONS = {
+    "einsum": (lambda: Calls(lambda net, x: torch.einsum("bh,oh->bo", hidden(net, x), net.two.weight)), {"one": 6}),
+    "einsum sums": (lambda: Calls(lambda net, x: torch.einsum("bh,oi->bo", hidden(net, x), net.two.weight)),
+                    {"one": 6}),
+    "gated": (lambda: nn.Sequential(nn.Linear(4, 12), nn.GLU(), nn.Linear(6, 3)), {"0": 6}),
+    "slopes": (lambda: nn.Sequential(nn.Unflatten(1, (2, 1, 2)), nn.Conv2d(2, 5, 1), nn.PReLU(5), nn.Flatten(),
+                                     nn.Linear(10, 3)), {"1": 5}),
+    "transposed": (lambda: nn.Sequential(nn.Unflatten(1, (2, 2)), nn.ConvTranspose1d(2, 5, 2), nn.ReLU(),
+                                         nn.ConvTranspose1d(5, 6, 2), nn.ReLU(), nn.ConvTranspose1d(6, 3, 1)),
+                   {"1": 5, "3": 6}),
+    "stack": (lambda: Calls(lambda net, x: net.two(torch.stack([hidden(net, x), net.one(x)]).mean(0))), {"one": 6}),
+    "pool over units": (lambda: Calls(lambda net, x: net.two(nn.functional.max_pool1d(net.one(x), 2)), (4, 6, 3),
+                                      two=nn.Linear(3, 3)), {}),
+    "largest": (lambda: Calls(lambda net, x: net.two(hidden(net, x)).topk(2, 1)[0]), {"one": 6}),
+    "learned positions": (lambda: nn.Sequential(nn.Linear(4, 8), nn.Unflatten(0, (1, 5)), nn.LayerNorm(8),
+                                                with_heads(bias=nn.Parameter(images(2, 5, 5)))), {"3": 2}),
+    "norm of a head": (lambda: nn.Sequential(nn.Linear(4, 8), nn.Unflatten(0, (1, 5)), nn.LayerNorm(8), with_heads(
+        lambda net, q, k: (net.norm(q), nn.functional.normalize(k, dim=-1)), norm=nn.LayerNorm(4))), {"3.one": 2}),
+    "rotary": (lambda: nn.Sequential(nn.Linear(4, 8), nn.Unflatten(0, (1, 5)), nn.LayerNorm(8),
+                                     with_heads(rotated, cos=images(5, 4))), {"3.one": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations(name):
+    make, expected = OPERATIONS[name]
+    assert counts(make(), images(5, 4)) == expected

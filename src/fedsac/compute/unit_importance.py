@@ -79,11 +79,19 @@ def _first_order(module: nn.Module, units: UnitTable, x: Tensor, y: Tensor, loss
 
 
 def _readers(units: UnitTable, tensors: dict[str, nn.Parameter]) -> Iterator[tuple[str, int, Tensor]]:
-    """Parameters and axes that read units, and the units of their slots."""
+    """Parameters and axes that read units, and the units of their slots. A unit that no parameter reads, as one that is
+    only summed up, does nothing once all its own entries are 0."""
+    read = torch.zeros(units.units + 1, dtype=torch.bool)
     for name, axis in units.readers:
         slots = units.axes[name][axis]
         if slots is not None and name in tensors:
+            read[slots] = True
             yield name, axis, slots
+    read[-1] = True  # no unit
+    for name in tensors:
+        for axis, slots in enumerate(units.axes.get(name, ())):
+            if slots is not None and not read[slots].all():
+                yield name, axis, torch.where(read[slots], -1, slots)
 
 
 def _mean_loss(module: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> float:

@@ -48,6 +48,16 @@ class Slots:
             self.unite(first, ids, reason)
         return np.squeeze(first, axes)
 
+    def keep_along(self, field: "Field", dims: Iterable[int], reason: str) -> "Field | None":
+        """Never cut along these dimensions: what stands along them is united, or pinned where the field has no other
+        dimension. Returns the field along the others."""
+        along = tuple(i for i, dim in enumerate(field.dims) if dim in set(dims))
+        if len(along) == len(field.dims):
+            self.pin(field.ids, reason)
+            return None
+        left = tuple(dim for i, dim in enumerate(field.dims) if i not in along)
+        return Field(left, self.unite_along(field.ids, along, reason))
+
     def pin(self, ids: np.ndarray, reason: str) -> None:
         if (named := ids[ids >= 0]).size:
             self._pins.append((np.unique(named), reason))
@@ -196,14 +206,14 @@ def contracted(
     size = a.shape[over[0]]
     for field in summed_a:
         if not summed_b and size > 1:
-            slots.pin(field.ids, reason)
+            slots.keep_along(field, [over[0]], reason)
         for other in summed_b:
             one, two = _moved(field, names_a), _moved(other, names_b)
             dims = sorted({*one.dims, *two.dims})
             slots.unite(one.over(dims), two.over(dims), reason)
     if not summed_a and size > 1:
         for field in summed_b:
-            slots.pin(field.ids, reason)
+            slots.keep_along(field, [over[1]], reason)
     return left_a, left_b
 
 

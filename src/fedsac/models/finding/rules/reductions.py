@@ -22,7 +22,12 @@ def _layer_norm(
 ) -> Labelled:
     first = len(x.shape) - len(normalised)
     reason = "normalised together (LayerNorm): without some of them, the others would change"
-    result = joined(slots, [x, *(arg for arg in args if isinstance(arg, Labelled))], x.shape, reason)
+    parameters = [arg for arg in args if isinstance(arg, Labelled)]
+    if any(min(field.dims) < first <= max(field.dims) for field in x.fields):  # of a head's width: heads can be cut
+        for field in (field for own in parameters for field in own.fields):
+            slots.pin(field.ids, reason)
+        return mixed(slots, x, range(first, len(x.shape)), reason)
+    result = joined(slots, [x, *parameters], x.shape, reason)
     for field in (f for f in result.fields if max(f.dims) >= first):
         slots.pin(field.ids, reason)
     return result

@@ -70,9 +70,7 @@ def _flat(values: Sequence[Any]) -> list[Any]:
 def mixed(
     slots: Slots, x: Labelled, dims: Sequence[int], reason: str = "a mean, a softmax or the like is taken over them"
 ) -> Labelled:
-    """The tensor after something that mixes what stands along these dimensions."""
+    """The tensor after something that mixes what stands along these dimensions: it can only be cut along others."""
     along = {dim % len(x.shape) for dim in dims}
-    for field in x.fields:
-        if along & set(field.dims):
-            slots.pin(field.ids, reason)
-    return Labelled(x.shape, tuple(f for f in x.fields if not along & set(f.dims)))
+    kept = [slots.keep_along(f, along, reason) if along & set(f.dims) else f for f in x.fields]
+    return Labelled(x.shape, tuple(field for field in kept if field is not None))
