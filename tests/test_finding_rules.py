@@ -115,6 +115,7 @@ FLAT, IMAGE, SEQUENCE = images(2, 4), images(2, 3, 4, 4), images(2, 5, 16)
 TOKENS = torch.tensor([[1, 2], [3, 4]])
 NETWORKS = {
     "in place": (lambda: inner(lambda x: functional.hardswish(x, inplace=True).add_(1)), FLAT, {"one": 6}),
+    "where, with a number": (lambda: inner(lambda x: torch.where(x > 0, x, 0.5)), FLAT, {"one": 6}),
     "glu: gate and value": (lambda: inner(functional.glu, 6, 3), FLAT, {"one": 3}),
     "chunk: equal parts": (lambda: inner(halves), FLAT, {"one": 3}),
     "under no_grad": (lambda: Around(frozen, one=nn.Linear(4, 6), two=nn.Linear(6, 3)), FLAT, {"one": 6}),
@@ -196,7 +197,7 @@ def test_tied_tensors_stay_tied():
 
 def test_attributes_that_only_look_like_sizes_are_named():
     table = find_units(Heads(), SEQUENCE)
-    assert table.constants == {".head_width"}
+    assert table.constants == {"head_width"}
     small = smaller(Heads(), table, torch.tensor([True, True, False, True]))
     assert (small.heads, small.head_width) == (3, 4)
 

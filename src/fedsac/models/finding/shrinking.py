@@ -83,7 +83,7 @@ def sizes(modules: Mapping[str, nn.Module], group: UnitGroup) -> dict[str, int]:
     units, or of their slots along an axis. For each, how much of it is a unit's."""
     per_unit = {n * group.count: n for _, _, n in reversed(group.where)} | {group.count: 1}
     return {
-        f"{name}.{key}": per_unit[value]
+        f"{name}.{key}".lstrip("."): per_unit[value]
         for name in _around([tensor for tensor, _, _ in group.where])
         if name in modules and not isinstance(modules[name], FITTED) and not _is_conv1d(modules[name])
         for key, value in vars(modules[name]).items()
