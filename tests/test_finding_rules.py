@@ -138,6 +138,10 @@ NETWORKS = {
     "transposed convolution": (lambda: Around(lambda m, x: m.three(m.two(m.one(x))).mean((2, 3)),
                                               one=nn.Conv2d(3, 6, 1), two=nn.ConvTranspose2d(6, 5, 2, 2),
                                               three=nn.Conv2d(5, 2, 1)), IMAGE, {"one": 6, "two": 5}),
+    "a grey image": (lambda: nn.Sequential(nn.Conv2d(1, 6, 3), nn.Flatten(), nn.Linear(24, 3)), IMAGE[:, :1], {"0": 6}),
+    "many groups of channels": (
+        lambda: Around(lambda m, x: m.three(m.two(m.one(x))).mean((2, 3)), one=nn.Conv2d(3, 8, 1),
+                       two=nn.Conv2d(8, 12, 3, groups=4), three=nn.Conv2d(12, 2, 1)), IMAGE, {"one": 4}),
     "channels in two groups, shuffled": (lambda: Around(shuffled, one=nn.Conv2d(3, 6, 1), two=nn.Conv2d(6, 2, 1)),
                                          IMAGE, {"one": 3}),
     "tied": (tied, TOKENS, {"words.weight[1]": 6}),
