@@ -115,6 +115,7 @@ FLAT, IMAGE, SEQUENCE = images(2, 4), images(2, 3, 4, 4), images(2, 5, 16)
 TOKENS = torch.tensor([[1, 2], [3, 4]])
 NETWORKS = {
     "in place": (lambda: inner(lambda x: functional.hardswish(x, inplace=True).add_(1)), FLAT, {"one": 6}),
+    "where, with a number": (lambda: inner(lambda x: torch.where(x > 0, x, 0.5)), FLAT, {"one": 6}),
     "glu: gate and value": (lambda: inner(functional.glu, 6, 3), FLAT, {"one": 3}),
     "chunk: equal parts": (lambda: inner(halves), FLAT, {"one": 3}),
     "under no_grad": (lambda: Around(frozen, one=nn.Linear(4, 6), two=nn.Linear(6, 3)), FLAT, {"one": 6}),
@@ -137,6 +138,10 @@ NETWORKS = {
     "transposed convolution": (lambda: Around(lambda m, x: m.three(m.two(m.one(x))).mean((2, 3)),
                                               one=nn.Conv2d(3, 6, 1), two=nn.ConvTranspose2d(6, 5, 2, 2),
                                               three=nn.Conv2d(5, 2, 1)), IMAGE, {"one": 6, "two": 5}),
+    "a grey image": (lambda: nn.Sequential(nn.Conv2d(1, 6, 3), nn.Flatten(), nn.Linear(24, 3)), IMAGE[:, :1], {"0": 6}),
+    "many groups of channels": (
+        lambda: Around(lambda m, x: m.three(m.two(m.one(x))).mean((2, 3)), one=nn.Conv2d(3, 8, 1),
+                       two=nn.Conv2d(8, 12, 3, groups=4), three=nn.Conv2d(12, 2, 1)), IMAGE, {"one": 4}),
     "channels in two groups, shuffled": (lambda: Around(shuffled, one=nn.Conv2d(3, 6, 1), two=nn.Conv2d(6, 2, 1)),
                                          IMAGE, {"one": 3}),
     "tied": (tied, TOKENS, {"words.weight[1]": 6}),
@@ -196,7 +201,7 @@ def test_tied_tensors_stay_tied():
 
 def test_attributes_that_only_look_like_sizes_are_named():
     table = find_units(Heads(), SEQUENCE)
-    assert table.constants == {".head_width"}
+    assert table.constants == {"head_width"}
     small = smaller(Heads(), table, torch.tensor([True, True, False, True]))
     assert (small.heads, small.head_width) == (3, 4)
 

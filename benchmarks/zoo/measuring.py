@@ -15,8 +15,8 @@ from benchmarks.zoo.environment import THEIRS
 from benchmarks.zoo.networks import NETWORKS
 from fedsac.core.unit_table import UnitTable
 from fedsac.models.finding.finder import find_units
-from fedsac.models.finding.proof import Proof
 from fedsac.models.finding.shrinking import smaller
+from fedsac.models.finding.trial import Trial
 
 
 def measured(name: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def measured(name: str) -> dict[str, Any]:
         "units": table.units,
         "in_units": owned(slice(None)),
         "with_half_of_the_units": table.parameters(shapes, half),
-        "difference": _difference(module, table, half, inputs),
+        **_cut(module, table, half, inputs),
         "seconds": round(seconds, 1),
         "groups": [{"name": g.name, "units": g.count, "parameters": owned(g.units)} for g in table.groups],
         "whole": [{"name": w.name, "slots": w.slots, "reason": w.reason} for w in table.whole],
@@ -58,15 +58,19 @@ def _half(table: UnitTable) -> Tensor:
     return units
 
 
-def _difference(module: nn.Module, table: UnitTable, units: Tensor, inputs: tuple[Any, ...]) -> float:
-    """The largest difference, in float64, between the outputs of the submodel and of the whole network with the other
-    units' parameters set to 0, as a share of the largest output."""
-    trial = Proof(module, inputs)
+def _cut(module: nn.Module, table: UnitTable, units: Tensor, inputs: tuple[Any, ...]) -> dict[str, float]:
+    """How much the outputs change when the other units are cut; and the difference between a submodel without them and
+    the whole network with their parameters set to 0. In float64, as shares of the largest output."""
+    trial = Trial(module, inputs)
     with torch.no_grad():
+        whole = _first(trial.module(*trial.inputs))
         masked = table.masked(trial.module.state_dict(), units)
         expected = _first(functional_call(trial.module, masked, trial.inputs, tie_weights=False))
         found = _first(smaller(trial.module, table, units)(*trial.inputs))
-    return float((expected - found).abs().max() / expected.abs().max())
+    return {
+        "change": float((whole - expected).abs().max() / whole.abs().max()),
+        "difference": float((expected - found).abs().max() / expected.abs().max()),
+    }
 
 
 def _first(output: Any) -> Tensor:

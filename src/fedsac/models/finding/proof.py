@@ -92,7 +92,9 @@ class Proof:
         for draw in range(DRAWS):
             units[group.units] = self._some(group.count, HALF)
             if is_visible(self.trial.module, table, units, self.trial.inputs):
-                why = difference(self.trial.module, table, units, self.trial.inputs) if draw else None
+                if draw == 0:
+                    return None  # what was tried with these parameters has changed something
+                why = difference(self.trial.module, table, units, self.trial.inputs)
                 break
             self.trial.draw(2.0 ** (draw + 1))
         self.trial.draw()
@@ -103,11 +105,8 @@ class Proof:
         each is cut once while the other is not: those whose numbers have a certain binary digit."""
         digits = [(k, bit) for k in range((len(table.groups) - 1).bit_length()) for bit in (0, 1)]
         sets = [[g for i, g in enumerate(table.groups) if i >> k & 1 == bit] for k, bit in digits]
-        for groups in (table.groups, *sets):
-            self.trial.draw()
-            if self.tried(table, groups, [self._share()]) is not None:
-                return False
-        return True
+        self.trial.draw()
+        return all(self.tried(table, groups, [self._share()]) is None for groups in (table.groups, *sets))
 
     def one_by_one(self, table: UnitTable) -> UnitTable:
         """The table with one group after the other, each kept if the proof still holds for all."""

@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from fedsac.core.unit_table import UnitGroup, UnitTable
+from fedsac.models.finding.rules.convolutions import cut_by_group
 
 # Layers whose sizes are known from their tensors.
 FITTED = (nn.Linear, _ConvNd, _NormBase, nn.GroupNorm, nn.Embedding, nn.PReLU, nn.RNNBase)
@@ -51,7 +52,7 @@ def _fit(layer: Any) -> None:
         layer.in_channels, layer.out_channels = len(layer.weight), layer.weight.shape[1] * layer.groups
     elif isinstance(layer, _ConvNd):
         per_group = layer.out_channels // layer.groups
-        if layer.groups > 1 and layer.in_channels == layer.groups:  # depthwise: a channel is a group
+        if cut_by_group(layer.groups, layer.in_channels // layer.groups):
             layer.groups = len(layer.weight) // per_group
         layer.out_channels, layer.in_channels = len(layer.weight), layer.weight.shape[1] * layer.groups
     elif isinstance(layer, _NormBase):
@@ -93,7 +94,7 @@ def sizes(modules: Mapping[str, nn.Module], group: UnitGroup) -> dict[str, int]:
     units, or of their slots along an axis. For each, how much of it is a unit's."""
     per_unit = {n * group.count: n for _, _, n in reversed(group.where)} | {group.count: 1}
     return {
-        f"{name}.{key}": per_unit[value]
+        f"{name}.{key}".lstrip("."): per_unit[value]
         for name in _around([tensor for tensor, _, _ in group.where])
         if name in modules and not isinstance(modules[name], FITTED) and not _is_conv1d(modules[name])
         for key, value in vars(modules[name]).items()

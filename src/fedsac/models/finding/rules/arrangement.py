@@ -21,9 +21,10 @@ def _same(slots: Slots, shape: Any, x: Labelled, *args: Any, **kwargs: Any) -> L
     return x
 
 
-@rule("hardswish", "log_sigmoid", "multiply", "divide", "subtract", "special_expit", "floor_divide", "copy")
+@rule("hardswish", "log_sigmoid", "multiply", "divide", "subtract", "rsub", "floor_divide", "special_expit", "where",
+      "masked_fill", "copy")  # fmt: skip
 def _element_by_element(slots: Slots, shape: Any, *args: Any, **kwargs: Any) -> Labelled:
-    """Operations that torch does not say of that they are pointwise."""
+    """Operations that work element by element although torch does not say so, or not of all their kinds."""
     operands = [arg for arg in args if isinstance(arg, Labelled)]
     return joined(slots, operands, shape, "meets something that is never cut")
 

@@ -59,25 +59,33 @@ def _convolved(slots: Slots, shape: Any, x: Labelled, weight: Labelled, bias: La
     return joined(slots, [product, in_place], shape, "a bias that is never cut")
 
 
+def cut_by_group(groups: int, inputs: int) -> bool:
+    """Whether a convolution in so many groups, of so many inputs each, is cut by whole groups, as a depthwise one is.
+    Otherwise the k-th channels of all groups are cut together, since all must have equally many. Whichever are more."""
+    return groups > 1 and groups >= inputs
+
+
 def _grouped(slots: Slots, x: Labelled, weight: Labelled, channel: int, groups: int) -> tuple[Labelled, Labelled]:
-    """Slots of a convolution in groups. In a depthwise one, a group and its one input channel go together; in others,
-    the k-th channels of all groups, since all groups must have equally many."""
+    """Slots of a convolution in groups: a group's inputs and outputs go together, or the k-th ones of all groups do."""
     reason = "inputs that are never cut"
-    inputs = [f.ids for f in x.fields if f.dims == (channel,)]
+    inputs = [f.ids.reshape(groups, -1) for f in x.fields if f.dims == (channel,)]
     outputs = [f.ids.reshape(groups, -1) for f in weight.along(0)]
-    depthwise = weight.shape[1] == 1
+    inside = [f.ids for f in weight.along(1)]
+    if cut_by_group(groups, weight.shape[1]):
+        rows = [slots.unite_along(ids, (1,), reason) for ids in (*inputs, *outputs)]
+        for ids in rows[1:]:
+            slots.unite(rows[0], ids, reason)
+        for ids in rows if not inputs else ():
+            slots.pin(ids, reason)
+        for ids in inside:
+            slots.pin(ids, KERNEL)
+        return x, weight
     for ids in outputs:
-        slots.unite_along(ids, (1,) if depthwise else (0,), reason)
-    for ids in (ids.reshape(groups, -1) for ids in inputs):
-        if depthwise:
-            for out in outputs:
-                slots.unite(ids, out[:, :1], reason)
-        else:
-            own = slots.unite_along(ids, (0,), reason)
-            for field in weight.along(1):
-                slots.unite(own, field.ids, reason)
-                slots.read(field.ids)
-    if not inputs:
-        for ids in (*(outputs if depthwise else ()), *(f.ids for f in weight.along(1))):
+        slots.unite_along(ids, (0,), reason)
+    for ids in inside:
+        slots.read(ids)
+        for own in inputs:
+            slots.unite(own, ids, reason)
+        if not inputs:
             slots.pin(ids, reason)
     return x, weight
