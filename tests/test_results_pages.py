@@ -17,7 +17,7 @@ def tables(page):
     """The tables of a Markdown page: header and rows, as texts."""
     found, lines = [], (DOCS / page).read_text().splitlines()
     for i, line in enumerate(lines):
-        if line.startswith("| --- "):
+        if line.startswith(("| --- ", "|---")):
             rows = []
             for row in lines[i + 1 :]:
                 if not row.startswith("|"):
@@ -154,3 +154,18 @@ def test_first_order_against_exact_importance():
         assert texts[0] == name and [int(texts[1]), int(texts[2])] == [row["units"], row["steps"]]
         for text, key in zip(texts[3:], ("accuracy", "spearman", "same half"), strict=True):
             assert rounded(text, row[key]), (name, key)
+
+
+def test_units_of_networks_people_use():
+    head, rows = tables("results/units.md")[0]
+    found = json.loads((DOCS / "results" / "units.json").read_text())
+    assert head[:7] == ["network", "parameters", "groups", "units", "in units", "left", "half"]
+    assert [row[0] for row in rows] == [one["network"] for one in found] and len(rows) >= 29
+    for row, one in zip(rows, found, strict=True):
+        numbers = [int(text.replace(",", "")) for text in (row[1], row[2], row[3], row[5])]
+        in_units = one["in_units"]
+        assert numbers == [one["parameters"], len(one["groups"]), one["units"], one["parameters"] - in_units]
+        assert one["units"] == sum(group["units"] for group in one["groups"])
+        for text, part in ((row[4], in_units), (row[6], one["with_half_of_the_units"])):
+            assert rounded(text.rstrip("%"), 100 * part / one["parameters"]), (row[0], text)
+        assert float(row[8]) < 1e-9
