@@ -475,3 +475,22 @@ OPERATIONS = {
 def test_operations(name):
     make, expected = OPERATIONS[name]
     assert counts(make(), images(5, 4)) == expected
+
+
+class OneOrTheOther(nn.Module):
+    """Two hidden layers that work with fewer neurons each, and not both."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.three = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        if self.one.out_features < 6 and self.two.out_features < 6:
+            raise ValueError("too small")
+        return self.three(torch.relu(self.two(torch.relu(self.one(x)))))
+
+
+def test_groups_that_can_only_be_cut_without_another():
+    table = find_units(OneOrTheOther(), images(2, 4))
+    assert [group.name for group in table.groups] == ["one"]
+    assert {whole.name: whole.reason for whole in table.whole}["two"] == "cannot be cut together with others"
