@@ -61,7 +61,7 @@ def test_a_line_that_a_kill_cut_off_was_never_one(path):
 
 def test_a_newer_format_is_refused(path):
     lines = path.read_text().splitlines()
-    lines[0] = lines[0].replace('"format_version":1', '"format_version":9')
+    lines[0] = lines[0].replace('"format_version":2', '"format_version":9')
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(FedsacError, match="update fedsac"):
         read(path)

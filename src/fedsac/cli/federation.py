@@ -30,7 +30,10 @@ def add(commands: Any) -> None:
     run.add_argument("--detach", action="store_true", help="do not wait")
     status = _action(actions, "status", "who takes part, how far the run is, what was refused", do_status)
     status.add_argument("--json", action="store_true", help="print one JSON object")
-    _action(actions, "verify", "check the ledger's chain, and the receipts against it", do_verify)
+    verify = _action(
+        actions, "verify", "check ledger, receipts and rewards; at a site, what the site has seen and signed", do_verify
+    )
+    verify.add_argument("--ledger", type=Path, metavar="FILE", help="at a site: a copy of the coordinator's ledger")
     for name, text, do in (
         ("add", "invite one more site", do_add),
         ("leave", "let a site go, with what it has earned so far", do_leave),
@@ -123,8 +126,13 @@ def do_status(chosen: argparse.Namespace) -> None:
 def do_verify(chosen: argparse.Namespace) -> None:
     _needs_flower()
     from fedsac.federation.folder import Federation
-    from fedsac.federation.pay import verify
+    from fedsac.federation.verifying import verify, verify_site
 
+    if (chosen.folder / "site.toml").exists():
+        print("\n".join(verify_site(chosen.folder, chosen.ledger)))
+        return
+    if chosen.ledger is not None:
+        raise FedsacError(f"--ledger is for a site's folder, and {chosen.folder} has no site.toml")
     print("\n".join(verify(Federation.load(chosen.folder))))
 
 

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 from fedsac.federation import identity
 from fedsac.federation.folder import REVOKED, Federation
 from fedsac.federation.guard import Asked, RefusedError, Reply, admit, printable
-from fedsac.federation.ledger import Ledger
+from fedsac.federation.history import signed_order
+from fedsac.federation.ledger import FIRST_PREVIOUS, Ledger
 from fedsac.federation.link import Exchange, Link
 from fedsac.federation.members import Member
 from fedsac.federation.site import DECLINED
@@ -35,7 +36,7 @@ class CheckedReplies:
 
 class Requests:
     """Sends orders and checks replies. `refused` counts successive refusals of sites that are not members yet (a
-    member's are in `Member.refused`)."""
+    member's are in `Member.refused`); `seen` is how many lines of the ledger each site has signed."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Requests:
     ) -> None:
         self.federation, self.link, self.ledger, self.members, self.say = federation, link, ledger, members, say
         self.refused: dict[str, int] = {}
+        self.seen = {name: e["body"]["length"] for e in ledger.of_kind("signed") for name in e["body"]["sites"]}
 
     def ask(
         self, orders: Mapping[str, Order], expected: Mapping[str, Shapes], start: Mapping[str, Arrays]
@@ -55,6 +57,7 @@ class Requests:
         far from the model that the site was to `start` from."""
         if not orders:
             return CheckedReplies({}, {}, {}, Exchange(), 0)
+        orders = self._signed(orders)
         exchange = self.link.exchange(orders, self.federation.timeout)
         self._log(orders, exchange)
         arrays, facts, failed = {}, {}, dict(exchange.lost)
@@ -71,12 +74,45 @@ class Requests:
                 arrays[name] = _admitted(asked, reply)
             except RefusedError as error:
                 failed[name] = self.refuse(name, str(error))
+                self._believe(name, reply, key)
                 continue
             facts[name] = reply.facts
             if name in self.members:
                 self.members[name].refused = 0
+        self._log_signatures(orders, {name: exchange.replies[name] for name in facts})
         payload = sum(array.nbytes for order in orders.values() for array in order.arrays.values())
         return CheckedReplies(arrays, facts, failed, exchange, payload)
+
+    def _signed(self, orders: Mapping[str, Order]) -> dict[str, Order]:
+        """The orders with the ledger's head and what each site has not seen of it, signed."""
+        key = (self.federation.server / "receipts.key").read_bytes()
+        signed = {}
+        for name, order in orders.items():
+            contribution = self.members[name].validation if name in self.members else None
+            order = replace(order, contribution=contribution)
+            signed[name] = signed_order(name, order, self.ledger, self.seen.get(name, 0), key)
+        return signed
+
+    def _log_signatures(self, orders: Mapping[str, Order], replies: Mapping[str, Reply]) -> None:
+        """Write to the ledger who has signed its head: whoever rewrites it later lacks these signatures."""
+        if not replies:
+            return
+        first = next(iter(orders.values()))
+        sites = {
+            name: {"token": reply.token, "content": reply.content(), "signature": reply.signature}
+            for name, reply in replies.items()
+        }
+        length, head = first.ledger["length"], first.ledger["head"]
+        self.seen.update(dict.fromkeys(replies, length))
+        self.ledger.append("signed", what=first.kind, round=first.round, length=length, head=head, sites=sites)
+
+    def _believe(self, name: str, reply: Reply, key: bytes) -> None:
+        """If a refused reply says which line of the ledger the site knows (its folder may be an old copy), go on from
+        there."""
+        length, head = reply.head
+        ours = [FIRST_PREVIOUS, *(entry["hash"] for entry in self.ledger.entries)]
+        if 0 <= length < len(ours) and ours[length] == head and identity.signed(key, reply.digest(), reply.signature):
+            self.seen[name] = length
 
     def _asked(self, name: str, order: Order, key: bytes, expected: Shapes, start: Arrays) -> Asked:
         return Asked(
@@ -89,6 +125,7 @@ class Requests:
             max_step=self.federation.max_step,
             max_bytes=self.federation.max_message_bytes,
             check=partial(identity.signed, key),
+            head=(order.ledger["length"], order.ledger["head"]),
         )
 
     def _log(self, orders: Mapping[str, Order], exchange: Exchange) -> None:

@@ -48,7 +48,8 @@ class Asked:
     """What a reply must match: `arrays` are the names, shapes and types of its arrays, `start` is the model that the
     site trained from.
 
-    `check(digest, signature)` tells whether the signature is the site's; None if sites have no keys.
+    `check(digest, signature)` tells whether the signature is the site's; None if sites have no keys. `head` is the
+    ledger's head (lines, hash of the last) that the order carried and the reply must sign; None: any.
     """
 
     site: str
@@ -60,12 +61,13 @@ class Asked:
     max_step: float = MAX_STEP
     max_bytes: int = 1 << 30
     check: Callable[[bytes, str], bool] | None = None
+    head: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True)
 class Reply:
     """A site's reply. `site` is the sender as identified by the transport, never as claimed in the message; `extra` are
-    the names of records in the message that do not belong there."""
+    the names of records in the message that do not belong there; `head` is the ledger's head that the site signs."""
 
     site: str
     kind: str
@@ -76,15 +78,24 @@ class Reply:
     size: int = 0
     extra: tuple[str, ...] = ()
     signature: str = ""
+    head: tuple[int, str] = (0, "")
 
-    def digest(self) -> bytes:
-        """What the site signs: the message it answers (kind, round, token), its facts, and every byte of its arrays."""
+    def content(self) -> str:
+        """The hash of the facts and of every byte of the arrays."""
         arrays = {
             name: [raw.dtype, list(raw.shape), hashlib.sha256(raw.data).hexdigest()]
             for name, raw in self.arrays.items()
         }
-        signed = [self.kind, self.round, self.token, dict(self.facts), arrays]
-        return hashlib.sha256(json.dumps(signed, sort_keys=True).encode()).digest()
+        return hashlib.sha256(json.dumps([dict(self.facts), arrays], sort_keys=True).encode()).hexdigest()
+
+    def digest(self) -> bytes:
+        """What the site signs."""
+        return reply_digest(self.kind, self.round, self.token, self.head, self.content())
+
+
+def reply_digest(kind: str, round: int, token: str, head: tuple[int, str], content: str) -> bytes:
+    """What a site signs: the message it answers, the ledger's head that came with it, and the reply's content."""
+    return hashlib.sha256(json.dumps([kind, round, token, *head, content]).encode()).digest()
 
 
 def admit(asked: Asked, reply: Reply) -> dict[str, np.ndarray]:
@@ -110,6 +121,8 @@ def _origin(asked: Asked, reply: Reply) -> None:
         raise RefusedError(f"round: it answers round {reply.round}, and this is round {asked.round}")
     if (reply.kind, reply.token) != (asked.kind, asked.token):
         raise RefusedError("round: it answers another message than the one that was sent")
+    if asked.head is not None and reply.head != asked.head:
+        raise RefusedError(f"history: it signs line {reply.head[0]} of the ledger, and was sent line {asked.head[0]}")
 
 
 def _is_signed(check: Callable[[bytes, str], bool], reply: Reply) -> bool:

@@ -1,10 +1,12 @@
 """The ledger: an append-only log in which every line hashes the one before it.
 
 A line is JSON: `format_version`, `seq`, `at` (UTC), `kind`, `body`, `previous` (the hash of the line before) and
-`hash`, the SHA-256 over all other fields in canonical form. Changing, removing or inserting a line breaks the chain
-after it; cutting off the end contradicts the receipts that refer to lines there. A line is synced to disk before the
-coordinator goes on. After a kill, what is repeated is appended again: lines of a round that was never committed stay,
-and a line `resumed` follows them.
+`hash`. The hash is over the line's number, `previous` and the hash of its content (`at`, `kind`, `body`): whoever has a
+line's hash can follow the chain by the hashes of contents alone, without reading what concerns others. That is how
+sites follow it (`history.py`). Changing, removing or inserting a line breaks the chain after it; cutting off the end or
+writing all of it anew contradicts what sites have signed. A line is synced to disk before the coordinator goes on.
+After a kill, what is repeated is appended again: lines of a round that was never committed stay, and a line `resumed`
+follows them.
 """
 
 import hashlib
@@ -14,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedsac.config import FORMAT_VERSION, check_version
 from fedsac.errors import FedsacError
 
+LEDGER_VERSION = 2  # version 1 hashed a line in one piece; it can be read, and not be gone on with
 FIRST_PREVIOUS = "0" * 64  # `previous` of the first line
 FIELDS = {"format_version", "seq", "at", "kind", "body", "previous", "hash"}
 
@@ -40,6 +42,11 @@ class Ledger:
             with path.open("r+b") as file:
                 file.truncate(len(whole))
         self.entries = checked(whole, path)
+        if self.entries and self.entries[0]["format_version"] < LEDGER_VERSION:
+            raise FedsacError(
+                f"{path}: an earlier fedsac began this federation, and its sites could not follow the ledger; finish "
+                "it with that version, or found a new one with: fedsac federation init"
+            )
 
     @property
     def head(self) -> str:
@@ -49,7 +56,7 @@ class Ledger:
     def append(self, kind: str, **body: Any) -> Entry:
         """Append a line; when this returns, it is on disk."""
         entry = {
-            "format_version": FORMAT_VERSION,
+            "format_version": LEDGER_VERSION,
             "seq": len(self.entries),
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "kind": kind,
@@ -94,7 +101,7 @@ def checked(content: bytes, path: Path) -> list[Entry]:
             raise FedsacError(f"{where} is not JSON: the ledger was changed or is damaged") from None
         if not isinstance(entry, dict) or set(entry) != FIELDS:
             raise FedsacError(f"{where} is not an entry: the ledger was changed or is damaged")
-        check_version(entry["format_version"], where)
+        _check_version(entry["format_version"], where)
         if entry["seq"] != seq or entry["previous"] != previous:
             raise FedsacError(f"{where} does not follow the line before it: lines were removed, added or moved")
         if entry["hash"] != _hash(entry):
@@ -104,6 +111,24 @@ def checked(content: bytes, path: Path) -> list[Entry]:
     return entries
 
 
+def content_hash(entry: Entry) -> str:
+    """The hash of what a line says, without its place in the chain."""
+    return hashlib.sha256(canonical({name: entry[name] for name in ("at", "kind", "body")})).hexdigest()
+
+
+def line_hash(seq: int, previous: str, content: str) -> str:
+    """The hash of the line with this number, after the line with the hash `previous`."""
+    chained = {"format_version": LEDGER_VERSION, "seq": seq, "previous": previous, "content": content}
+    return hashlib.sha256(canonical(chained)).hexdigest()
+
+
 def _hash(entry: Entry) -> str:
-    hashed = {name: value for name, value in entry.items() if name != "hash"}
-    return hashlib.sha256(canonical(hashed)).hexdigest()
+    if entry["format_version"] == 1:
+        hashed = {name: value for name, value in entry.items() if name != "hash"}
+        return hashlib.sha256(canonical(hashed)).hexdigest()
+    return line_hash(entry["seq"], entry["previous"], content_hash(entry))
+
+
+def _check_version(version: object, where: str) -> None:
+    if type(version) is not int or not 1 <= version <= LEDGER_VERSION:
+        raise FedsacError(f"{where}: version {version!r} of the ledger is unknown to this fedsac; update fedsac")

@@ -114,7 +114,10 @@ class GridLink:
 
 def packed(order: Order) -> RecordDict:
     """An order as the content of a message: a JSON text, and the arrays if there are any."""
-    text = {"kind": order.kind, "round": order.round, "token": order.token, "facts": dict(order.facts)}
+    text = {
+        **{"kind": order.kind, "round": order.round, "token": order.token, "facts": dict(order.facts)},
+        **{"ledger": dict(order.ledger), "contribution": order.contribution, "signature": order.signature},
+    }
     records: dict[str, Any] = {ORDER: ConfigRecord({"json": json.dumps(text, allow_nan=False)})}
     if order.arrays:
         records[ARRAYS] = ArrayRecord({name: Array(np.ascontiguousarray(a)) for name, a in order.arrays.items()})
@@ -122,7 +125,7 @@ def packed(order: Order) -> RecordDict:
 
 
 def read_order(message: Message) -> Order:
-    """The order in a message from the coordinator, which sites trust: it is not checked."""
+    """The order in a message; whether the coordinator has signed it is checked by the site."""
     text = json.loads(str(message.content.config_records[ORDER]["json"]))
     arrays = message.content.array_records[ARRAYS] if ARRAYS in message.content else ArrayRecord()
     return Order(**text, arrays={name: array.numpy() for name, array in arrays.items()})
@@ -130,7 +133,10 @@ def read_order(message: Message) -> Order:
 
 def packed_reply(reply: Reply) -> RecordDict:
     """A site's reply as the content of a message."""
-    text = {"kind": reply.kind, "round": reply.round, "token": reply.token, "facts": dict(reply.facts)}
+    text = {
+        **{"kind": reply.kind, "round": reply.round, "token": reply.token, "facts": dict(reply.facts)},
+        "head": list(reply.head),
+    }
     record = ConfigRecord({"json": json.dumps(text, allow_nan=False), "signature": reply.signature})
     records: dict[str, Any] = {REPLY: record}
     if reply.arrays:
@@ -147,9 +153,10 @@ def read_reply(site: str, message: Message) -> Reply:
         if not isinstance(record, ConfigRecord) or set(record) != {"json", "signature"}:
             raise ValueError("an unexpected record")
         text = json.loads(str(record["json"]))
-        if set(text) != {"kind", "round", "token", "facts"} or not isinstance(text["facts"], dict):
+        if set(text) != {"kind", "round", "token", "facts", "head"} or not isinstance(text["facts"], dict):
             raise ValueError("an unexpected text")
         kind, round, token = str(text["kind"]), int(text["round"]), str(text["token"])
+        length, head = text["head"]
         arrays = content[ARRAYS] if ARRAYS in content else ArrayRecord()
         if not isinstance(arrays, ArrayRecord) or any(a.stype != "numpy.ndarray" for a in arrays.values()):
             raise ValueError("arrays of an unexpected kind")
@@ -158,4 +165,4 @@ def read_reply(site: str, message: Message) -> Reply:
         raise RefusedError(f"format: it is no reply ({printable(error)[:80]})") from None
     extra = tuple(sorted(str(name) for name in content if name not in (REPLY, ARRAYS)))
     size, signature = message_bytes(message), str(record["signature"])
-    return Reply(site, kind, round, token, text["facts"], raw, size, extra, signature)
+    return Reply(site, kind, round, token, text["facts"], raw, size, extra, signature, (int(length), str(head)))

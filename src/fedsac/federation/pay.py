@@ -1,16 +1,13 @@
-"""Paying sites: rewards (submodels) delivered with signed receipts; `verify` checks receipts against the ledger."""
+"""Paying sites: rewards (submodels) delivered with signed receipts."""
 
 import hashlib
 from functools import cached_property
-from typing import Any
 
-from fedsac.errors import FedsacError
-from fedsac.federation import identity
-from fedsac.federation.folder import REVOKED, Federation, read_json, write_json
-from fedsac.federation.ledger import Entry, canonical, read
+from fedsac.federation.folder import REVOKED, write_json
+from fedsac.federation.history import signed_receipt
+from fedsac.federation.ledger import Entry, canonical
 from fedsac.federation.session import Session
-from fedsac.federation.wire import Order, arrays_of, digest
-from fedsac.models.files import ModelFile
+from fedsac.federation.wire import Order, digest
 from fedsac.runs.records import RoundScores, evaluate
 
 POLL_SECONDS = 5.0  # between two attempts to deliver rewards
@@ -90,8 +87,9 @@ class Payer:
     def _deliver(self, names: list[str]) -> None:
         """Send sites their rewards and receipts, and log who confirmed."""
         orders = {}
+        key = (self._session.federation.server / "receipts.key").read_bytes()
         for name in names:
-            receipt = self._receipt(self._reward_entry(name))
+            receipt = signed_receipt(self._reward_entry(name), key)
             write_json(self._session.federation.receipts / f"{name}.json", receipt)
             facts = {"receipt": receipt, "extra_epoch": self._session.run.assignment.extra_epoch}
             arrays = self._session.reward_of(name)
@@ -101,36 +99,3 @@ class Payer:
         for name in answered.facts:
             self._session.ledger.append("delivered", site=name, sha256=self._hash(name), round=self._session.run.round)
             self._session.say(f"{name}: reward delivered")
-
-    def _receipt(self, entry: Entry) -> dict[str, Any]:
-        """A line of the ledger, signed by the coordinator."""
-        line = {"seq": entry["seq"], "hash": entry["hash"], "body": entry["body"]}
-        key = (self._session.federation.server / "receipts.key").read_bytes()
-        return line | {"signature": identity.sign(key, hashlib.sha256(canonical(line)).digest())}
-
-
-def verify(federation: Federation) -> list[str]:
-    """Check the ledger, all receipts and the rewards beside them: a line on each that is right, `FedsacError` at the
-    first that is wrong."""
-    entries = read(federation.ledger)
-    lines = [f"ledger: {len(entries)} lines, and the chain holds"]
-    public = (federation.server / "receipts.pub").read_bytes()
-    paths = sorted(federation.receipts.glob("*.json")) if federation.receipts.exists() else []
-    paths += sorted(site / "receipt.json" for site in federation.path.iterdir() if (site / "receipt.json").exists())
-    for path in paths:
-        receipt = read_json(path)
-        body = {name: receipt.get(name) for name in ("seq", "hash", "body")}
-        if not identity.signed(public, hashlib.sha256(canonical(body)).digest(), str(receipt.get("signature"))):
-            raise FedsacError(f"{path}: not signed by the coordinator, or changed since")
-        if not 0 <= int(receipt["seq"]) < len(entries):
-            raise FedsacError(f"{path}: the ledger has no line {receipt['seq']}; its end was cut off")
-        entry = entries[receipt["seq"]]
-        if entry["hash"] != receipt["hash"] or entry["body"] != receipt["body"]:
-            raise FedsacError(f"{path}: the ledger's line {receipt['seq']} says something else")
-        lines.append(f"{path.relative_to(federation.path)}: agrees with line {receipt['seq'] + 1} of the ledger")
-        reward = path.with_name("reward.safetensors")
-        if path.name == "receipt.json" and reward.exists() and not receipt["body"]["extra_epoch"]:
-            if digest(arrays_of(ModelFile.load(reward).network)) != receipt["body"]["sha256"]:
-                raise FedsacError(f"{reward}: not the model that the receipt is for")
-            lines.append(f"{reward.relative_to(federation.path)}: the model that the receipt is for")
-    return lines

@@ -1,11 +1,11 @@
 """A site: reads its own data, trains the models it is sent, and saves its reward. Nothing here depends on Flower.
 
 Every message may be handled by a new process, so what a site must remember is in its folder: `agreed.json`, the terms
-it joined on; at the end `reward.safetensors` and `receipt.json`.
+it joined on; `heads.jsonl`, what it has seen of the ledger; at the end `reward.safetensors` and `receipt.json`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from fedsac.federation import identity
 from fedsac.federation.data import Schema, read_data, schema_of, site_data
 from fedsac.federation.folder import SiteSettings, read_json, write_json
 from fedsac.federation.guard import Raw, Reply
+from fedsac.federation.history import History
 from fedsac.federation.wire import BATCH_LOSSES, LOCAL_LOSS, Order, arrays_of, digest, network_of
 from fedsac.methods.base import Assignment
 from fedsac.models.files import ModelFile
@@ -80,15 +81,17 @@ class Site:
             "reward": self.reward,
         }
         try:
+            self._history.take(self.settings.name, order)
             if order.kind not in actions:
                 raise FedsacError(f"there is no order {order.kind!r}; does this site need a newer fedsac?")
             content = actions[order.kind](order)
         except FedsacError as error:
             content = ReplyContent({DECLINED: " ".join(str(error).split())})
         raw = {name: Raw.of(array) for name, array in content.arrays.items()}
-        reply = Reply(self.settings.name, order.kind, order.round, order.token, content.facts, raw)
+        head = self._history.head
+        reply = Reply(self.settings.name, order.kind, order.round, order.token, content.facts, raw, head=head)
         signature = identity.sign((self.settings.path / "key").read_bytes(), reply.digest())
-        return Reply(reply.site, reply.kind, reply.round, reply.token, reply.facts, raw, signature=signature)
+        return replace(reply, signature=signature)
 
     def join(self, order: Order) -> ReplyContent:
         """Check that the site's data has the federation's schema, and save the terms."""
@@ -125,8 +128,10 @@ class Site:
         return content
 
     def reward(self, order: Order) -> ReplyContent:
-        """Save the site's reward (after the extra epoch that some methods add) and its receipt."""
+        """Save the site's reward (after the extra epoch that some methods add) and its receipt, once that is checked
+        against what this site has seen."""
         network = network_of(order.arrays)
+        self._history.check_receipt(self.settings.name, order.facts["receipt"])
         if order.facts["receipt"]["body"]["sha256"] != digest(order.arrays):
             raise FedsacError("the receipt is for another model than the one that came with it")
         if order.facts.get("extra_epoch"):
@@ -149,6 +154,10 @@ class Site:
         if not bool(network.params.isfinite().all()):
             raise FedsacError("diverged: training ended in NaN or infinity")
         return ReplyContent(arrays=arrays_of(network))
+
+    @cached_property
+    def _history(self) -> History:
+        return History(self.settings.path)
 
     @cached_property
     def _terms(self) -> JoinTerms:

@@ -24,13 +24,18 @@ LOCAL_LOSS, BATCH_LOSSES = "local_loss", "batch_losses"  # arrays that some meth
 @dataclass(frozen=True)
 class Order:
     """A message to a site. `kind` says what to do: `join`, train `alone`, train a `round`, or keep its `reward`;
-    `token` must be repeated in the reply; `facts` are further values, `arrays` a model."""
+    `token` must be repeated in the reply; `facts` are further values, `arrays` a model. `ledger` says how far the
+    ledger is (`history.py`), `contribution` what the site's was measured to be (None: not yet); the coordinator signs
+    everything."""
 
     kind: str
     round: int
     token: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    ledger: Mapping[str, Any] = field(default_factory=dict)
+    contribution: float | None = None
+    signature: str = ""
 
 
 def arrays_of(network: Network) -> dict[str, np.ndarray]:

@@ -1,0 +1,127 @@
+"""`fedsac federation verify`: at the coordinator everything in its folder, at a site what the site has."""
+
+from pathlib import Path
+
+from fedsac.errors import FedsacError
+from fedsac.federation import identity
+from fedsac.federation.folder import Federation, SiteSettings, read_json
+from fedsac.federation.guard import reply_digest
+from fedsac.federation.history import History, check_receipt
+from fedsac.federation.ledger import Entry, read
+from fedsac.federation.wire import arrays_of, digest
+from fedsac.models.files import ModelFile
+
+
+def verify(federation: Federation) -> list[str]:
+    """Check the ledger, the sites' signatures in it, and all receipts and rewards in the folder: a line on each that is
+    right, `FedsacError` at the first that is wrong."""
+    entries = read(federation.ledger)
+    lines = [f"ledger: {_length_and_head(entries)}, and the chain holds", _check_signatures(federation, entries)]
+    keys = [(federation.server / "receipts.pub").read_bytes()]
+    for path in sorted(federation.receipts.glob("*.json")) if federation.receipts.exists() else []:
+        lines += _check_receipt(path, entries, keys, federation.path)
+    for site in sorted(path.parent for path in federation.path.glob("*/site.toml")):
+        if (site / "receipt.json").exists():
+            lines += _check_receipt(site / "receipt.json", entries, keys, federation.path)
+            lines += _check_reward(site, federation.path)
+        History(site).check_ledger(entries, federation.ledger)
+    return lines
+
+
+def verify_site(folder: Path, ledger: Path | None) -> list[str]:
+    """Check what a site has: the heads that the coordinator signed, its receipt and its reward; and, if there is a copy
+    of it, the `ledger`. A line on each that is right, `FedsacError` at the first that contradicts the rest."""
+    site = SiteSettings.load(folder)
+    history = History(site.path)
+    history.check_statements()
+    length, head = history.head
+    lines = [f"heads.jsonl: {len(history.statements)} orders, each signed by the coordinator and after the one before"]
+    lines += [f"ledger as this site has signed it: {length} lines, the last one's hash is {head}"]
+    lines += [f"what this site saw before round {said['round'] + 1} is forgotten" for said in history.gaps]
+    if (site.path / "receipt.json").exists():
+        receipt = read_json(site.path / "receipt.json")
+        try:
+            history.check_receipt(site.name, receipt)
+        except FedsacError as error:
+            raise FedsacError(f"{site.path / 'receipt.json'}: {error}") from None
+        lines.append(f"receipt.json: line {receipt['seq'] + 1} of that ledger, signed by the coordinator")
+        if uncounted := sorted(set(history.rounds()) - set(receipt["body"]["rounds"])):
+            lines.append(
+                f"asked in, and not counted: round {', '.join(map(str, uncounted))} (lost, refused or repeated)"
+            )
+        lines += _check_reward(site.path, site.path)
+    else:
+        lines.append("receipt.json: there is none yet")
+    if ledger is None:
+        return [*lines, "not compared with the ledger; with a copy of it: --ledger FILE"]
+    entries = read(ledger)
+    history.check_ledger(entries, ledger)
+    own = (site.path / "key.pub").read_bytes()
+    _check_own_signatures(site.name, own, entries, ledger)
+    return [*lines, f"{ledger}: {_length_and_head(entries)}; the first {length} are those that this site has signed"]
+
+
+def _length_and_head(entries: list[Entry]) -> str:
+    return f"{len(entries)} lines" + (f" (head {entries[-1]['hash']})" if entries else "")
+
+
+def _check_signatures(federation: Federation, entries: list[Entry]) -> str:
+    """Every answer that a round counts must come with its site's signature over the ledger as it was then."""
+    keys = {name: site["public_key"].encode() for name, site in federation.sites().items()}
+    counted, signed = 0, {}
+    for entry in entries:
+        body, where = entry["body"], f"{federation.ledger}: line {entry['seq'] + 1}"
+        if entry["kind"] == "signed":
+            _check_head(entry, entries, where)
+            for name in body["sites"]:
+                if name not in keys or not _is_signed(keys[name], name, entry):
+                    raise FedsacError(f"{where}: not signed by {name}: the ledger was rewritten")
+                counted += 1
+            signed = {(body["what"], body["round"]): set(body["sites"])}
+        if entry["kind"] == "round":
+            missing = set(body["answered"]) - signed.get(("round", body["round"] - 1), set())
+            if missing:
+                raise FedsacError(f"{where}: counts an answer of {min(missing)}, who has not signed it")
+    return f"ledger: {counted} signatures of {len(keys)} sites agree with it"
+
+
+def _check_head(entry: Entry, entries: list[Entry], where: str) -> None:
+    length, head = entry["body"]["length"], entry["body"]["head"]
+    if not 0 < length <= entry["seq"] or entries[length - 1]["hash"] != head:
+        raise FedsacError(f"{where}: what was signed is not the ledger's line {length}: it was rewritten")
+
+
+def _is_signed(key: bytes, name: str, entry: Entry) -> bool:
+    body = entry["body"]
+    said = body["sites"][name]
+    digest = reply_digest(body["what"], body["round"], said["token"], (body["length"], body["head"]), said["content"])
+    return identity.signed(key, digest, said["signature"])
+
+
+def _check_own_signatures(name: str, key: bytes, entries: list[Entry], ledger: Path) -> None:
+    for entry in entries:
+        if entry["kind"] == "signed" and name in entry["body"]["sites"] and not _is_signed(key, name, entry):
+            raise FedsacError(f"{ledger}: line {entry['seq'] + 1} has a signature of {name} that {name} has not made")
+
+
+def _check_receipt(path: Path, entries: list[Entry], keys: list[bytes], base: Path) -> list[str]:
+    receipt = read_json(path)
+    try:
+        check_receipt(receipt, keys)
+    except FedsacError as error:
+        raise FedsacError(f"{path}: {error}") from None
+    if not 0 <= int(receipt["seq"]) < len(entries):
+        raise FedsacError(f"{path}: the ledger has no line {receipt['seq'] + 1}; its end was cut off")
+    if entries[receipt["seq"]]["hash"] != receipt["hash"]:
+        raise FedsacError(f"{path}: the ledger's line {receipt['seq'] + 1} says something else")
+    return [f"{path.relative_to(base)}: agrees with line {receipt['seq'] + 1} of the ledger"]
+
+
+def _check_reward(site: Path, base: Path) -> list[str]:
+    """The reward beside a site's receipt; after an extra epoch at the site it is another model than the one sent."""
+    reward, body = site / "reward.safetensors", read_json(site / "receipt.json")["body"]
+    if not reward.exists() or body["extra_epoch"]:
+        return []
+    if digest(arrays_of(ModelFile.load(reward).network)) != body["sha256"]:
+        raise FedsacError(f"{reward}: not the model that the receipt is for")
+    return [f"{reward.relative_to(base)}: the model that the receipt is for"]
