@@ -577,3 +577,10 @@ def test_the_table_shows_what_decides(tmp_path, capsys):
     assert "decides" not in head
     head, out = heads("--contribution", "cosine")
     assert "decides" in head and "contribution (cosine)" in " ".join(out.split())
+
+
+def test_rounds_whose_gammas_differ_by_rounding_alone_are_ties():
+    accuracies = Contributions(validation=(0.1, 0.2, 0.3), test=(0.1, 0.2, 0.3))
+    rewards = {"rewards": [0.3, 0.4, 0.5], "rewards_validation": [0.3, 0.4, 0.6]}
+    records = [rewards | {"round": i + 1, "gamma": 75 - i * 1e-13} for i in range(2)]
+    assert [chosen(records, accuracies)[label]["round"] for label in ("selected", "best")] == [2, 2]

@@ -29,7 +29,8 @@ def chosen(records: Sequence[dict[str, Any]], contributions: Contributions) -> d
     evaluated = [record for record in records if record["rewards"] is not None]
 
     def highest(scores: list[float | None]) -> dict[str, Any]:
-        ranked = [(-float("inf") if s is None else s, i) for i, s in enumerate(scores)]
+        # Rounded: which of two equal ones is higher by its last bits depends on the processor.
+        ranked = [(-float("inf") if s is None else round(s, 9), i) for i, s in enumerate(scores)]
         return evaluated[max(ranked)[1]]
 
     return {
