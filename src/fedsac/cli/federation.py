@@ -13,7 +13,7 @@ from fedsac.errors import FedsacError
 def add(commands: Any) -> None:
     top = commands.add_parser(
         "federation",
-        help="real sites over a real network: init, server, site, run, status, verify, add, leave, revoke",
+        help="real sites over a real network: init, server, site, run, status, verify, add, leave, readmit, revoke",
         description="Real sites over a real network, on Flower. docs/deployment.md goes through it step by step.",
         allow_abbrev=False,
     )
@@ -37,6 +37,7 @@ def add(commands: Any) -> None:
     for name, text, do in (
         ("add", "invite one more site", do_add),
         ("leave", "let a site go, with what it has earned so far", do_leave),
+        ("readmit", "take a site that was set aside, or has left, in again", do_readmit),
         ("revoke", "take a site's key away: it is sent nothing more", do_revoke),
     ):
         _action(actions, name, text, do).add_argument("site", metavar="SITE")
@@ -92,15 +93,14 @@ def do_site(chosen: argparse.Namespace) -> None:
 def do_run(chosen: argparse.Namespace) -> None:
     _needs_flower()
     from fedsac.federation.data import coordinator_split
-    from fedsac.federation.folder import ACTIVE, FAILED_FILE, REQUESTED_FILE, Federation
+    from fedsac.federation.folder import FAILED_FILE, REQUESTED_FILE, REVOKED, Federation
     from fedsac.federation.processes import LOOPBACK, is_listening
     from fedsac.federation.watch import OVER, as_table, follow, status
 
     federation = Federation.load(chosen.folder)
     state = status(federation)
-    if state["state"] == OVER and all(
-        site["delivered"] for site in state["sites"].values() if site["status"] == ACTIVE
-    ):
+    owed = [site for site in state["sites"].values() if site["status"] != REVOKED and site["reward"] is not None]
+    if state["state"] == OVER and all(site["delivered"] for site in owed):
         _say(as_table(state))
         return
     coordinator_split(federation)  # so that an error in the data is shown here, not only in a log
@@ -145,10 +145,24 @@ def do_add(chosen: argparse.Namespace) -> None:
 
 
 def do_leave(chosen: argparse.Namespace) -> None:
+    from fedsac.federation.folder import Federation
     from fedsac.federation.setup import remove
+    from fedsac.federation.watch import UNDER_WAY, status
 
     remove(chosen.folder, chosen.site, revoked=False)
-    print(f"{chosen.site} is paid before the next round, and then leaves")
+    state = status(Federation.load(chosen.folder))
+    if state["sites"][chosen.site]["contribution"] is None:
+        print(f"{chosen.site} has not taken part yet: it is not asked to join, and there is nothing to pay")
+        return
+    when = "" if state["state"] == UNDER_WAY else f"when the run goes on (fedsac federation run {chosen.folder}): "
+    print(f"{when}{chosen.site} is paid before the next round, and leaves; if it is away then, when it comes back")
+
+
+def do_readmit(chosen: argparse.Namespace) -> None:
+    from fedsac.federation.setup import readmit
+
+    readmit(chosen.folder, chosen.site)
+    print(f"{chosen.site} is asked again before the next round")
 
 
 def do_revoke(chosen: argparse.Namespace) -> None:

@@ -35,8 +35,9 @@ class CheckedReplies:
 
 
 class Requests:
-    """Sends orders and checks replies. `refused` counts successive refusals of sites that are not members yet (a
-    member's are in `Member.refused`); `seen` is how many lines of the ledger each site has signed."""
+    """Sends orders and checks replies. Of sites that are not members yet, `refused` counts successive refusals and
+    `readmitted` how often they were taken in again (a member's are in `Member`); `seen` is how many lines of the ledger
+    each site has signed."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Requests:
     ) -> None:
         self.federation, self.link, self.ledger, self.members, self.say = federation, link, ledger, members, say
         self.refused: dict[str, int] = {}
+        self.readmitted: dict[str, int] = {}
         self.seen = {name: e["body"]["length"] for e in ledger.of_kind("signed") for name in e["body"]["sites"]}
 
     def ask(
@@ -113,6 +115,20 @@ class Requests:
         ours = [FIRST_PREVIOUS, *(entry["hash"] for entry in self.ledger.entries)]
         if 0 <= length < len(ours) and ours[length] == head and identity.signed(key, reply.digest(), reply.signature):
             self.seen[name] = length
+
+    def readmit(self) -> None:
+        """Ask sites again that were set aside and that the coordinator has taken in again since."""
+        for name, site in self.federation.sites().items():
+            times, member = site.get("readmitted", 0), self.members.get(name)
+            if times <= (self.readmitted.get(name, 0) if member is None else member.readmitted):
+                continue
+            if member is None:
+                self.readmitted[name] = times
+                self.refused.pop(name, None)
+            else:
+                member.readmitted, member.refused, member.aside = times, 0, False
+            self.ledger.append("readmitted", site=name)
+            self.say(f"{name} is asked again")
 
     def _asked(self, name: str, order: Order, key: bytes, expected: Shapes, start: Arrays) -> Asked:
         return Asked(

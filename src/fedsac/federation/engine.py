@@ -82,11 +82,13 @@ class SiteEngine:
     def _update_members(self) -> bool:
         """Deliver rewards to members that leave, drop them, and admit new ones; returns whether anything changed."""
         run, members = self._session.run, self._session.members
+        self._session.requests.readmit()
         sites = self._session.federation.sites()
         gone = [name for name in members if sites.get(name, {}).get("status", REVOKED) != ACTIVE]
         leaving = [name for name in gone if sites.get(name, {}).get("status") != REVOKED]
         if leaving and run.begun:
             Payer(self._session).pay(leaving)
+        Payer(self._session).pay_those_who_left()
         for name in gone:
             del members[name]
             status = sites.get(name, {}).get("status", REVOKED)

@@ -3,7 +3,7 @@
 federation.toml       settings of the federation and of the run
 sites.json            the sites: public key, and whether it takes part, has left or was revoked
 server/               the coordinator's: certificates, keys, Flower's database, nodes.json (each site's Flower node)
-server/run/           the run's folder, as `fedsac run` leaves one, with ledger.jsonl and receipts/ beside it
+server/run/           the run's folder, as `fedsac run` leaves one, with ledger.jsonl, receipts/ and rewards/ beside it
 SITE/                 what is carried to a site's host: site.toml, its key, the certificate authority's certificate
 """
 
@@ -62,12 +62,22 @@ class Federation:
         return self.server / "run"
 
     @property
+    def is_over(self) -> bool:
+        """Whether all rounds are done; rewards may still be on their way."""
+        return (self.run / "summary.json").exists()
+
+    @property
     def ledger(self) -> Path:
         return self.server / "ledger.jsonl"
 
     @property
     def receipts(self) -> Path:
         return self.server / "receipts"
+
+    @property
+    def rewards(self) -> Path:
+        """The rewards, one file a site, beside `receipts`."""
+        return self.server / "rewards"
 
     @property
     def max_message_bytes(self) -> int:

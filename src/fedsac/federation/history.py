@@ -170,13 +170,15 @@ class History:
                 what = f"the order {said['kind']} (round {said['round'] + 1})"
                 raise HistoryError(f"{self.path}: {what} is not signed by the coordinator")
 
-    def check_receipt(self, site: str, receipt: Mapping[str, Any]) -> None:
-        """Raise unless a receipt is signed, is this site's, and agrees with everything that this site has seen."""
+    def check_receipt(self, site: str, receipt: Mapping[str, Any], hashes: list[str] | None = None) -> None:
+        """Raise unless a receipt is signed, is this site's, and agrees with everything that this site has seen.
+        `hashes` are those of all lines, where more of the ledger is at hand than this site has been shown."""
+        hashes = self.hashes if hashes is None else hashes
         check_receipt(receipt, self.keys)
         body, seq = receipt["body"], receipt["seq"]
         if receipt["kind"] != "reward" or body["site"] != site:
             raise HistoryError(f"the receipt is not for {site}'s reward")
-        if not 0 <= seq < len(self.hashes) or self.hashes[seq] != receipt["hash"]:
+        if not 0 <= seq < len(hashes) or hashes[seq] != receipt["hash"]:
             raise HistoryError(f"the receipt is not line {seq + 1} of the ledger that this site has seen")
         told = [said["contribution"] for said in self.statements if said["contribution"] is not None]
         if told and told[-1] != body["contribution"]:

@@ -11,7 +11,7 @@ from fedsac.runs.setup import Members
 class Member:
     """A site that has joined. `samples` was fixed then; `validation` and `test` are its contribution on the
     coordinator's two sets, and `error` is the standard error of the first (None: not known); `refused` counts
-    successive refusals; a site set `aside` is asked no more."""
+    successive refusals; a site set `aside` is asked no more, until it was `readmitted` once more than before."""
 
     samples: int
     validation: float
@@ -20,6 +20,7 @@ class Member:
     error: float | None = None
     refused: int = 0
     aside: bool = False
+    readmitted: int = 0
 
 
 def packed(members: dict[str, Member]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Creating a federation's folder (keys, certificates, configs), and adding and removing sites later."""
 
 from pathlib import Path
+from typing import Any
 
 from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, Config
@@ -43,6 +44,7 @@ def add(path: Path, name: str) -> Path:
     """Add a site: returns its folder, which holds its key and is to be carried to the site's host."""
     federation = Federation.load(path)
     check_name(name)
+    _require_not_over(federation)
     sites = federation.sites()
     if name in sites:
         raise FedsacError(f"{path} has a site {name} already")
@@ -63,11 +65,44 @@ def add(path: Path, name: str) -> Path:
 def remove(path: Path, name: str, *, revoked: bool) -> None:
     """Let a site leave with the reward it has earned so far; or, if `revoked`, refuse its key and send it nothing."""
     federation = Federation.load(path)
-    sites = federation.sites()
-    if name not in sites:
-        raise FedsacError(f"{path} has no site {name}; there are {', '.join(sites)}")
+    sites = _sites_with(federation, name)
+    if not revoked:
+        if federation.is_over:
+            raise FedsacError(f"the run of {path} is over: {name} took part to its end, and nobody leaves any more")
+        if sites[name]["status"] != ACTIVE:
+            raise FedsacError(f"{name} does not take part in {path} any more: it {_GONE[sites[name]['status']]}")
     sites[name]["status"] = REVOKED if revoked else LEFT
     federation.set_sites(sites)
+
+
+def readmit(path: Path, name: str) -> None:
+    """Take a site that was set aside, or has left, in again before the next round."""
+    federation = Federation.load(path)
+    sites = _sites_with(federation, name)
+    _require_not_over(federation)
+    if sites[name]["status"] == REVOKED:
+        raise FedsacError(f"the key of {name} was revoked; it can come back with a new key, under another name")
+    sites[name]["status"] = ACTIVE
+    sites[name]["readmitted"] = sites[name].get("readmitted", 0) + 1
+    federation.set_sites(sites)
+
+
+_GONE = {LEFT: "has left", REVOKED: "was revoked"}
+
+
+def _sites_with(federation: Federation, name: str) -> dict[str, dict[str, Any]]:
+    sites = federation.sites()
+    if name not in sites:
+        raise FedsacError(f"{federation.path} has no site {name}; there are {', '.join(sites)}")
+    return sites
+
+
+def _require_not_over(federation: Federation) -> None:
+    if federation.is_over:
+        raise FedsacError(
+            f"the run of {federation.path} is over: there is no round that a site could join; found a new federation "
+            "with: fedsac federation init"
+        )
 
 
 def check_name(name: str) -> None:

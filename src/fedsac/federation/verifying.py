@@ -38,27 +38,33 @@ def verify_site(folder: Path, ledger: Path | None) -> list[str]:
     lines = [f"heads.jsonl: {len(history.statements)} orders, each signed by the coordinator and after the one before"]
     lines += [f"ledger as this site has signed it: {length} lines, the last one's hash is {head}"]
     lines += [f"what this site saw before round {said['round'] + 1} is forgotten" for said in history.gaps]
-    if (site.path / "receipt.json").exists():
-        receipt = read_json(site.path / "receipt.json")
-        try:
-            history.check_receipt(site.name, receipt)
-        except FedsacError as error:
-            raise FedsacError(f"{site.path / 'receipt.json'}: {error}") from None
-        lines.append(f"receipt.json: line {receipt['seq'] + 1} of that ledger, signed by the coordinator")
-        if uncounted := sorted(set(history.rounds()) - set(receipt["body"]["rounds"])):
-            lines.append(
-                f"asked in, and not counted: round {', '.join(map(str, uncounted))} (lost, refused or repeated)"
-            )
-        lines += _check_reward(site.path, site.path)
+    if ledger is not None:
+        entries = read(ledger)
+        history.check_ledger(entries, ledger)
+        _check_own_signatures(site.name, (site.path / "key.pub").read_bytes(), entries, ledger)
+        lines.append(f"{ledger}: {_length_and_head(entries)}; the first {length} are those that this site has signed")
     else:
-        lines.append("receipt.json: there is none yet")
-    if ledger is None:
-        return [*lines, "not compared with the ledger; with a copy of it: --ledger FILE"]
-    entries = read(ledger)
-    history.check_ledger(entries, ledger)
-    own = (site.path / "key.pub").read_bytes()
-    _check_own_signatures(site.name, own, entries, ledger)
-    return [*lines, f"{ledger}: {_length_and_head(entries)}; the first {length} are those that this site has signed"]
+        entries = []
+        lines.append("not compared with the ledger; with a copy of it: --ledger FILE")
+    if not (site.path / "receipt.json").exists():
+        return [*lines, "receipt.json: there is none yet"]
+    return lines + _check_own_receipt(site, history, entries) + _check_reward(site.path, site.path)
+
+
+def _check_own_receipt(site: SiteSettings, history: History, entries: list[Entry]) -> list[str]:
+    """The receipt in a site's folder. One that was handed over as a file is of a line that the site has not seen; it
+    takes a copy of the ledger to check that."""
+    path, receipt = site.path / "receipt.json", read_json(site.path / "receipt.json")
+    known = [*history.hashes, *(entry["hash"] for entry in entries[len(history.hashes) :])]
+    try:
+        history.check_receipt(site.name, receipt, known)
+    except FedsacError as error:
+        hint = "" if entries else "; if it was handed over as a file, a copy of the ledger shows it: --ledger FILE"
+        raise FedsacError(f"{path}: {error}{hint}") from None
+    lines = [f"receipt.json: line {receipt['seq'] + 1} of that ledger, signed by the coordinator"]
+    if uncounted := sorted(set(history.rounds()) - set(receipt["body"]["rounds"])):
+        lines.append(f"asked in, but not counted (lost or refused): round {', '.join(map(str, uncounted))}")
+    return lines
 
 
 def _length_and_head(entries: list[Entry]) -> str:

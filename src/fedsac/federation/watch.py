@@ -10,30 +10,36 @@ from fedsac.federation.folder import FAILED_FILE, REQUESTED_FILE, Federation
 from fedsac.federation.ledger import Entry, read
 
 POLL_SECONDS = 1.0
-OVER = "over"
+OVER, UNDER_WAY, NOT_BEGUN = "over", "under way", "not begun"
 
 
 def status(federation: Federation) -> dict[str, Any]:
     """The status of the run and of each site, from the ledger."""
     entries = read(federation.ledger) if federation.ledger.exists() else []
     rounds = [e["body"]["round"] for e in entries if e["kind"] == "round"]
-    done = (federation.run / "summary.json").exists()
     return {
         "format_version": FORMAT_VERSION,
         "method": federation.config.method,
         "metric": federation.config.metric,
         "rounds": federation.config.rounds,
         "round": max(rounds, default=0),
-        "state": OVER if done else "under way" if (federation.server / REQUESTED_FILE).exists() else "not begun",
+        "state": _state(federation),
         "sites": {name: _site(name, site["status"], entries) for name, site in federation.sites().items()},
         "ledger": {"lines": len(entries), "head": entries[-1]["hash"] if entries else None},
     }
+
+
+def _state(federation: Federation) -> str:
+    if federation.is_over:
+        return OVER
+    return UNDER_WAY if (federation.server / REQUESTED_FILE).exists() else NOT_BEGUN
 
 
 def _site(name: str, invited: str, entries: list[Entry]) -> dict[str, Any]:
     own = [e for e in entries if e["body"].get("site") == name]
     rounds = [e for e in entries if e["kind"] == "round"]
     last: dict[str, Any] = {e["kind"]: e["body"] for e in own}
+    judged = [e for e in own if e["kind"] in ("refused", "readmitted")]
     return {
         "status": invited,
         "samples": last.get("joined", {}).get("samples"),
@@ -41,10 +47,10 @@ def _site(name: str, invited: str, entries: list[Entry]) -> dict[str, Any]:
         "answered": len({e["body"]["round"] for e in rounds if name in e["body"]["answered"]}),
         "refused": sum(e["kind"] == "refused" for e in own),
         "lost": sum(e["kind"] == "lost" for e in own),
-        "aside": bool(last.get("refused", {}).get("aside")),
+        "aside": bool(judged and judged[-1]["body"].get("aside")),
         "last_refusal": last.get("refused", {}).get("reason"),
         "reward": last.get("reward", {}).get("accuracy_validation"),
-        "delivered": "delivered" in last,
+        "delivered": last.get("delivered", {}).get("sha256") == last["reward"]["sha256"] if "reward" in last else False,
     }
 
 
@@ -100,6 +106,7 @@ def _event_text(entry: Entry, rounds: int) -> str:
         "lost": lambda: f"{body['site']} did not answer: {body['reason']}",
         "resumed": lambda: f"going on after round {body['round']}",
         "left": lambda: f"{body['site']} is gone ({body['status']})",
+        "readmitted": lambda: f"{body['site']} is asked again",
         "delivered": lambda: f"{body['site']} has its reward",
     }
     return kinds[entry["kind"]]() if entry["kind"] in kinds else ""
