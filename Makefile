@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow browser lint format hooks docs dist bench bench-peers bench-gpu mutants clean
+.PHONY: help setup run test test-slow browser lint format hooks docs dist audit bench bench-peers bench-gpu mutants clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -59,10 +59,15 @@ $(DOCS_READY): $(READY)
 docs: $(DOCS_READY) ## the documentation site in site/, every link checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-dist: $(READY) ## sdist and wheel in dist/, and the wheel tried in an empty environment (a few minutes)
+dist: $(READY) ## sdist and wheel in dist/, the wheel tried in an empty environment, and its SBOM (a few minutes)
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	scripts/try_wheel.sh $(BIN)/python dist/*.whl
+	$(BIN)/python scripts/sbom.py dist/*.whl
+
+# pip-audit in an environment of its own: it wants other versions than ours of what it shares with us.
+audit: $(READY) ## known vulnerabilities of what is installed; a line where the service cannot be reached
+	$(BIN)/python scripts/audit.py .bench/audit
 
 bench: $(READY) ## speed against one-by-one training and against this machine's limit (minutes)
 	$(BIN)/python -m benchmarks

@@ -15,9 +15,11 @@ from sklearn.datasets import load_digits
 
 from fedsac.federation.app import client
 from fedsac.federation.coordinator import Coordinator
+from fedsac.federation.flower_internals import bundled, unbundled
 from fedsac.federation.folder import Federation
 from fedsac.federation.link import GridLink
 from fedsac.federation.setup import init
+from fedsac.federation.simulation import unlimited
 
 SIZES = {"a": 60, "b": 150, "c": 400}
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # Flower sets them in its own processes
@@ -37,13 +39,14 @@ def digits_silos(folder: Path, sizes=SIZES) -> Path:
     return folder
 
 
-def federation(folder: Path, silos: Path, sites=tuple(SIZES), *, settings="", **run) -> Path:
-    """A federation over these silos, ready to begin."""
+def federation(folder: Path, silos: Path, sites=tuple(SIZES), *, settings="", limits=False, **run) -> Path:
+    """A federation over these silos, ready to begin; without `limits`, sites compute what a local run computes."""
     init(folder, list(sites), "127.0.0.1:9092")
     for name in sites:
         shutil.copy(silos / f"{name}.npz", folder / name / "data.npz")
         toml = folder / name / "site.toml"
-        toml.write_text(toml.read_text().replace('"data.csv"', '"data.npz"'))
+        text = toml.read_text().replace('"data.csv"', '"data.npz"')
+        toml.write_text(text if limits else unlimited(text))
     for name in ("validation", "test"):
         shutil.copy(silos / f"{name}.npz", folder)
     options = run.pop("options", {})
@@ -98,14 +101,18 @@ class InProcessGrid(Grid):
         arrived.metadata.__dict__["_message_id"] = id
         self.sent.setdefault(folder.name, []).append(content)
         context = Context(1, message.metadata.dst_node_id, {"site": str(folder)}, RecordDict(), {})
+        seen = reply_with(arrived, unbundled(arrived.content))
         try:
             if self.before is not None:
-                self.before(folder.name, arrived)
+                self.before(folder.name, seen)
             reply = client(arrived, context)
         except Exception as error:  # noqa: BLE001  as Flower does: a client that raises answers with an error
             reply = Message(Error(code=0, reason=str(error)), reply_to=arrived)
         if self.spoil is not None:
-            reply = self.spoil(folder.name, arrived, reply)
+            opened = reply_with(reply, unbundled(reply.content)) if reply.has_content() else reply
+            reply = self.spoil(folder.name, seen, opened)
+            if reply is not None and reply.has_content():
+                reply = reply_with(reply, bundled(reply.content))
         if reply is not None:
             self.replies[id] = over_the_wire(reply)[0]
         return id

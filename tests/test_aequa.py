@@ -78,7 +78,7 @@ def test_widths_are_allotted_to_the_neuron():
     equal steps earn 25, 26, ..., 100 neurons."""
     names = tuple(f"client-{i:02}" for i in range(76))
     given = replace(detectors(tuple(0.1 + 0.004 * i for i in range(76))), clients=names)
-    method = Aequa(widths=76)
+    method = Aequa(least_width=0.25, widths=76)
     assigned = method.assign(given, method.start(given))
     assert assigned.reward().neurons.sum(1).tolist() == list(range(25, 101))
     assert assigned.reputations == pytest.approx(range(25, 101), rel=1e-12)
@@ -87,7 +87,7 @@ def test_widths_are_allotted_to_the_neuron():
 @pytest.mark.parametrize("answers", [{0: 0}, {0: 0, 1: 1, 2: 2}], ids=["one", "all"])
 def test_the_widths_to_train_are_those_of_the_round(answers):
     """Dealt out by the number of the round, so that a run that was interrupted goes on as it would have."""
-    given, method = detectors((0.1, 0.4, 0.2)), Aequa()
+    given, method = detectors((0.1, 0.4, 0.2)), Aequa(least_width=0.25)
     names = np.array(method.start(given)["widths"].tolist())
     assert names.tolist() == pytest.approx([0.25, 1, names[2]])
     still = dict.fromkeys(answers, [0.0] * given.layout.parameters)

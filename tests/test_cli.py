@@ -85,7 +85,7 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(capsys):
         (["run", "--data", "none.csv"], "none.csv"),
         (["run", "--config", "none.toml"], "none.toml: there is no such file"),
         (["run", "--resume", "nowhere"], "nowhere is not a run's folder"),
-        (["run", "--resume", "nowhere", "--rounds", "3"], "leave --rounds out"),
+        (["run", "--resume", "nowhere", "--lr", "3"], "leave --lr out"),
         (["run", "--preset", "paper"], "the paper has no settings for digits"),
         (["run", "--preset", "article"], "no preset 'article'"),
         (["run", "--samples-per-client", "5000"], "needs 50000 samples"),

@@ -43,7 +43,7 @@ def test_a_config_survives_its_file(config):
         ("clients", 1, "at least 2"),
         ("lr", 0, "lr must be a number above 0"),
         ("lr", float("nan"), "lr must be a number above 0"),
-        ("lr", "fast", "lr must be a number above 0, not 'fast'"),
+        ("lr", "fast", "lr must be a number above 0, from 1e-30 to 1e30, not 'fast'"),
         ("beta", -1, "at least 0"),
         ("seed", -1, "at least 0"),
         ("hidden", (), "one or more whole numbers"),

@@ -20,6 +20,7 @@ EXTRAS = {
     "models/onnx.py": "onnx",
     "runs/loggers/tensorboard.py": "tensorboard",
     "runs/loggers/mlflow.py": "mlflow",
+    "runs/showing.py": "notebook",
 }
 """Which files may import what an extra brings: a file, or a folder and all below it."""
 

@@ -1,5 +1,6 @@
 """Drawings and charts: both writers are sound, every number and name is there, nothing leaves the frame or overlaps."""
 
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -14,11 +15,12 @@ from fedsac.report.charts import (
     bars,
     clients_by_method,
     contribution_reward,
-    heatmap,
     lines,
     scatter,
 )
 from fedsac.report.drawing import pdf, svg
+from fedsac.report.heatmap import heatmap
+from fedsac.report.labels import _Taken
 from fedsac.report.shapes import Area, Drawing, Line, Mark, Text, box, fitted, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -144,7 +146,7 @@ places = st.builds(
 
 @given(st.lists(places, max_size=12), places)
 def test_whether_a_place_is_taken(those, place):
-    taken = axes._Taken()
+    taken = _Taken()
     for other in those:
         taken.add(other)
 
@@ -240,6 +242,102 @@ def test_a_line_is_broken_where_it_has_no_value():
     parts = [[tip.split(":")[0] for tip in s.tips] for s in drawing.shapes if isinstance(s, Line) and s.tips]
     assert parts == [["a, round 1", "a, round 2"], ["a, round 4", "a, round 5"]]
     assert [s.tip for s in drawing.shapes if isinstance(s, Mark)] == ["a, round 7: 9.00"]  # one point alone is a mark
+
+
+def written(drawing: Drawing) -> dict[str, Text]:
+    return {shape.text: shape for shape in drawing.shapes if isinstance(shape, Text)}
+
+
+def test_everyone_in_a_crowd_has_a_name_tied_to_the_point():
+    """Nine clients within a few pixels, and the best in the corner: no name is missing, and each stands beside its
+    point or at the end of a line that begins there."""
+    names = [f"client-{i:02d}" for i in range(1, 11)]
+    drawing = contribution_reward("t", names, [40 + 0.2 * i for i in range(9)] + [90], [50.0] * 9 + [95])
+    found = written(drawing)
+    assert set(names) <= set(found)
+    ties = [shape for shape in drawing.shapes if isinstance(shape, Line) and shape.width == 0.8]
+    assert ties
+    for mark in (shape for shape in drawing.shapes if isinstance(shape, Mark) and shape.tip):
+        label = found[mark.tip.partition(":")[0]]
+        beside = abs(label.x - mark.x) <= 9 and abs(label.y - mark.y) <= 18.5
+        own = [tie for tie in ties if math.isclose(math.dist(tie.points[0], (mark.x, mark.y)), 6)]
+        assert beside or any(math.dist(tie.points[1], (label.x, label.y)) <= 13 for tie in own)
+
+
+@pytest.mark.parametrize("many", [10, 60, 400])
+def test_the_best_client_has_a_name_in_any_crowd(many):
+    names = [f"client-{i:03d}" for i in range(many)]
+    values = [90 + 0.02 * i * 10 / many for i in range(many)]
+    assert {names[0], names[-1]} <= set(written(contribution_reward("t", names, values, [v + 1 for v in values])))
+
+
+def test_a_name_is_not_nearer_to_another_point():
+    """Three in a row, the left two so close that the left one's name would stand above its neighbour."""
+    names, x = ["the first client", "second", "third"], [10, 14, 60]
+    drawing = scatter("t", [Series("a", tuple((v, 1) for v in x), labels=tuple(names))], "x", "y")
+    marks = [shape for shape in drawing.shapes if isinstance(shape, Mark) and shape.tip]
+    ends = [shape.points for shape in drawing.shapes if isinstance(shape, Line) and shape.width == 0.8]
+    for k, name in enumerate(names):
+        label = written(drawing)[name]
+        nearest = min(range(3), key=lambda i: math.dist((marks[i].x, marks[i].y), (label.x, label.y)))
+        tied = any(math.dist(end, (label.x, label.y)) <= 13 for _, end in ends)
+        assert nearest == k or tied
+
+
+def test_a_name_to_the_left_ends_at_its_point():
+    """Whatever font a browser takes in Helvetica's place, it cannot run into the point."""
+    drawing = scatter("t", [Series("a", ((0, 0), (10, 10)), labels=("low", "the highest of all"))], "x", "y")
+    mark = max((shape for shape in drawing.shapes if isinstance(shape, Mark) and shape.tip), key=lambda m: m.x)
+    label = written(drawing)["the highest of all"]
+    assert label.anchor == "end" and label.x < mark.x - 5
+
+
+def test_thirteen_methods_need_no_legend():
+    """They are named beside their points and at the ends of their lines, once each."""
+    methods = [f"method-{i}" for i in range(13)]
+    points = [Series(m, ((50 + 3 * i, (7 * i) % 13),), labels=(m,)) for i, m in enumerate(methods)]
+    curves = [Series(m, ((1, i), (2, (5 * i) % 13))) for i, m in enumerate(methods)]
+    for drawing in (scatter("t", points, "x", "y"), lines("t", curves, "round", "y", direct=False)):
+        texts = [shape.text for shape in drawing.shapes if isinstance(shape, Text)]
+        assert [texts.count(method) for method in methods] == [1] * 13
+    few = lines("t", curves[:3], "round", "y", direct=False)
+    assert [written(few)[method].y for method in methods[:3]] == [16, 16, 16]  # in one row above
+    # Points on top of each other cannot all be named there: the legend stays.
+    same = [Series(m, ((1, 1),), labels=(m,)) for m in [f"a method with a long name {i}" for i in range(40)]]
+    keys = [s for s in scatter("t", same, "x", "y").shapes if isinstance(s, Mark) and not s.tip]
+    assert len(keys) == 40
+
+
+def test_one_evaluation_is_bars():
+    drawing = lines("Reward", [Series("a", ((3, 40.0),)), Series("b", ((3, 80.0),))], "round", "accuracy")
+    assert drawing.title == "Reward: round 3 alone" and not [s for s in drawing.shapes if isinstance(s, Mark)]
+    a, b = (s for s in drawing.shapes if isinstance(s, Area) and s.tip)
+    tall = [max(y for _, y in bar.points) - min(y for _, y in bar.points) for bar in (a, b)]
+    assert (a.tip, b.tip) == ("a: 40.00", "b: 80.00") and tall[1] == pytest.approx(2 * tall[0])
+
+
+def test_layers_side_by_side_and_one_below_the_other():
+    rows = [[1, 0, 1, 1], [0, 1, 0, 1]]
+    for stacked in (False, True):
+        drawing = heatmap("t", ["a", "b"], rows, [("one", 2), ("two", 2)], stacked=stacked)
+        one, two = written(drawing)["one"], written(drawing)["two"]
+        assert (one.x == two.x, one.y == two.y) == (stacked, not stacked)
+        tips = sorted(s.tip for s in drawing.shapes if isinstance(s, Area) and s.tip)
+        assert tips == [
+            *("a, one, columns 1 to 1: 1", "a, two, columns 1 to 2: 1"),
+            *("b, one, columns 2 to 2: 1", "b, two, columns 2 to 2: 1"),
+        ]
+        inside = [(x, y) for s in drawing.shapes if isinstance(s, Area) for x, y in s.points]
+        assert all(0 <= x <= drawing.width and 0 <= y <= drawing.height for x, y in inside)
+
+
+def test_a_line_that_ends_early_is_led_to_its_name_by_dots():
+    curves = [Series("whole", ((1, 1), (3, 2))), Series("early", ((1, 4), (2, 5)), gaps=(3,))]
+    drawing = lines("t", curves, "round", "y")
+    ends = {s.tip.split(",")[0]: s.points[-1] for s in drawing.shapes if isinstance(s, Line) and s.tips}
+    leads = [s for s in drawing.shapes if isinstance(s, Line) and not s.tips and s.width == 1 and s.colour != "grid"]
+    dashes = {name: s.dash for name, (x, y) in ends.items() for s in leads if s.points[0] == pytest.approx((x + 1, y))}
+    assert dashes == {"whole": (), "early": (1, 4)}
 
 
 def test_equal_neighbours_of_a_heatmap_are_one_shape():

@@ -84,6 +84,7 @@ def test_what_a_client_would_keep_is_what_it_trains_unless_it_is_said_otherwise(
 FEDSAC = {
     **{"beta": 5.0, "importance_every": 1, "damping": 0.0, "server_steps": 0, "server_share": 0.5},
     **{"calibrated": False, "room": 2.0, "smooth": 4, "generous": 0.0, "first_order": False, "importance_samples": 0},
+    "by_cost": False,
 }
 GRADIENTS = {"length": 0.5, "reward_by": "contribution"}
 FEDRAC = {"beta": 80.0, "step": 8, "early_rounds": 100, "reading": "code"}
@@ -101,7 +102,7 @@ FEDRAC = {"beta": 80.0, "step": 8, "early_rounds": 100, "reading": "code"}
         ("fedave", GRADIENTS | {"beta": 5.0, "reading": "code", "one_object": False}),
         ("iafl", {"kappa": 0.5, "q": 0.1, "reading": "code"}),
         ("fedrac", FEDRAC),
-        ("aequa", {"least_width": 0.25, "widths": 64, "targets": "range", "timing": "after"}),
+        ("aequa", {"least_width": 0.05, "widths": 64, "targets": "range", "timing": "after"}),
         ("server-alone", {"server_steps": 20, "server_share": 1.0}),
         ("fedavg-server", {"server_steps": 20, "server_share": 0.5}),
         ("fedavg-v-client", {"server_steps": 20, "server_share": 1.0}),

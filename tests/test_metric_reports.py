@@ -148,6 +148,11 @@ def before_settings(page: str) -> str:
     return page.lower()
 
 
+def signed(value: float) -> str:
+    """With its sign, unless it rounds to zero."""
+    return f"{value:+.1f}" if f"{abs(value):.1f}" != "0.0" else "0.0"
+
+
 @pytest.mark.parametrize("metric", NAMES)
 def test_the_page_names_the_metric_and_has_its_numbers(made, metric):
     name, folder = NAMES[metric], made.folders[metric]
@@ -161,11 +166,11 @@ def test_the_page_names_the_metric_and_has_its_numbers(made, metric):
     rows, top = {row[0]: row for row in page.rows if row}, next(row for row in page.rows if row[0] == "client")
     for client, reward, c in zip(CLIENTS, paid, alone, strict=True):
         shown = dict(zip(top, rows[client], strict=True))
-        assert shown["reward %"] == f"{100 * reward:.1f}" and shown["gain"] == f"{100 * (reward - c):+.1f}"
+        assert shown["reward %"] == f"{100 * reward:.1f}" and shown["gain"] == signed(100 * (reward - c))
     gains = 100 * (np.array(paid) - alone)
     assert rows["last"][7] == f"{100 * max(paid):.1f}"
-    assert rows["last"][-2:] == [f"{gains.mean():+.1f}", f"{gains.std():.1f}"]
-    assert f"{gains.mean():+.1f}points of test {name}; CGS {gains.std():.1f}" in words  # the headline
+    assert rows["last"][-2:] == [signed(gains.mean()), f"{gains.std():.1f}"]
+    assert f"{signed(gains.mean())}points of test {name}; CGS {gains.std():.1f}" in words  # the headline
     assert f"{100 * max(paid):.1f} %test {name}; best contribution {100 * max(alone):.1f} %" in words
     assert rows["metric"][1] == metric  # among the settings
     axes = {figure.name: [s.text for s in figure.drawing.shapes if isinstance(s, Text)] for figure in drawn}

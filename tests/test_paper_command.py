@@ -232,3 +232,19 @@ def test_results_made_in_parts_are_joined(made_data, finished, tmp_path, capsys)
     assert "runs under different rules do not belong on one page" in capsys.readouterr().err
     assert "runs under rules 1, where this fedsac has rules" in (tmp_path / "out" / "README.md").read_text()
     assert whole.made["rules"] == 2 and "runs under rules" not in how_made(whole)
+
+
+def test_one_cell_of_a_table(tiny, tmp_path, capsys):
+    """One data set is enough, and one scene of it."""
+    out = tmp_path / "out"
+    data = tmp_path / "data"
+    put_svhn(data / "svhn", 400, 40)
+    cell = ["--data", "svhn", "--scene", "dir:1", "--data-dir", str(data)]
+    assert main(["paper", "table8", *tiny, *cell, "--out", str(out)]) == 0
+    made = [path.name for path in (out / "runs").iterdir()]
+    assert {name.partition("-10-")[0] for name in made} == {"svhn-dir1.0"}
+    assert len(made) == len([c for c in runs(["table8"], TINY) if (c.data, c.scene) == ("svhn", "dir:1.0")])
+    assert "DIR(1.0)" in (out / "README.md").read_text()
+    capsys.readouterr()
+    assert main(["paper", "table7", *tiny, "--data", "svhn", "--scene", "iid", "--out", str(out)]) == 2
+    assert "no runs on svhn iid; they have" in capsys.readouterr().err

@@ -54,7 +54,7 @@ def test_a_run_on_a_cpu_leaves_torchs_own_switches_alone():
 def test_where_there_is_a_gpu_it_is_set_and_put_back():
     before = precision._torch_precision()
     with precision.using("bf16", torch.device("cuda")):
-        assert (precision.current(), precision._torch_precision()) == ("bf16", "tf32")
+        assert (precision.current(), precision._torch_precision()) == ("bf16", ("tf32", "tf32"))
         with precision.using("float32", torch.device("cuda")):
-            assert (precision.current(), precision._torch_precision()) == ("float32", "ieee")
+            assert (precision.current(), precision._torch_precision()) == ("float32", ("ieee", "ieee"))
     assert (precision.current(), precision._torch_precision()) == ("float32", before)

@@ -13,7 +13,7 @@ import fedsac
 from fedsac import Config, FedsacError
 from fedsac.cli import main
 from fedsac.report.comparison import grouped, rival_groups
-from fedsac.report.markup import SIGN, Cell, number, table
+from fedsac.report.markup import SIGN, Cell, number, signed, table
 from fedsac.report.page import build, write
 from fedsac.report.reading import read_run, read_runs
 from fedsac.report.shapes import Area, Line, Mark
@@ -121,7 +121,7 @@ def test_the_numbers_are_the_summarys(finished):
             str(summary["neurons"][i]),
             f"{100 * summary['parameters'][i] / full:.1f}",
             f"{paid:.1f}",
-            f"{paid - alone:+.1f}",
+            f"{paid - alone:+.1f}" if abs(paid - alone) >= 0.05 else "0.0",
             "yes" if summary["inside_bcf"][i] else "no",
         ]
     text = "".join(page.text)
@@ -319,6 +319,21 @@ def test_a_comparison_has_means_over_seeds(compared):
     assert names == ["fairness-accuracy", "clients", "gamma-rounds", "bcf-rounds"]
 
 
+def test_many_methods_get_the_width_of_the_page(compared, tmp_path):
+    from fedsac.doors import METHODS
+
+    assert next(f for f in build([compared])[1] if f.name == "clients").narrow is None
+    quick = SMALL.replace(rounds=1, local_steps=1, standalone_steps=2)
+    methods = list(METHODS)[:8]
+    fedsac.run_together([quick.replace(method=m) for m in methods], [tmp_path / m for m in methods])
+    page, drawn = build([tmp_path / m for m in methods])
+    clients = next(figure for figure in drawn if figure.name == "clients")
+    assert clients.drawing.width == 2 * clients.narrow.width
+    tips = [[s.tip for s in d.shapes if isinstance(s, Mark) and s.tip] for d in (clients.drawing, clients.narrow)]
+    assert tips[0] == tips[1] and len(tips[0]) == 8 * 4
+    assert page.count('<figure class="wide">') == 1 and page.count('class="plot narrow"') == 1
+
+
 def test_clients_of_a_comparison_are_averaged_by_position(compared):
     drawing = next(f.drawing for f in build([compared])[1] if f.name == "clients")
     summaries = [json.loads((compared / f"fedsac-seed{s}" / "summary.json").read_text()) for s in (0, 1)]
@@ -331,10 +346,10 @@ def test_runs_are_told_apart_by_what_differs(compared, tmp_path):
     fedsac.run(SMALL.replace(scene="cla"), tmp_path / "cla")
     runs = read_runs([compared / "fedsac-seed0", compared / "fedsac-seed1", tmp_path / "mild"])
     groups = grouped(runs)
-    assert [(group.name, len(group.runs)) for group in groups] == [("fedsac, beta 5", 2), ("fedsac, beta 1", 1)]
+    assert [(group.name, len(group.runs)) for group in groups] == [("beta 5", 2), ("beta 1", 1)]
     page, drawn = build([compared / "fedsac-seed0", tmp_path / "cla"])
     assert "the runs do not have the same ones" in page and "clients" not in [figure.name for figure in drawn]
-    assert "fedsac, cla" in page
+    assert '<th scope="row">cla</th>' in page and '<th scope="col">scene</th>' in page
 
 
 def test_methods_are_tested_against_each_other_on_the_same_data_only(compared, tmp_path):
@@ -429,6 +444,12 @@ def test_deciding_measures_and_validation_are_named(tmp_path):
 def test_numbers_that_do_not_exist_are_dashes_below_all_others():
     made = table("t", ("a", "b"), [["x", number(None)], ["y", Cell("1.50", 1.5)]])
     assert 'data-value="-Infinity">-</td>' in made and 'data-value="1.5">1.50</td>' in made
+
+
+def test_what_rounds_to_zero_has_neither_sign_nor_colour():
+    assert [signed(value) for value in (0.04, -0.04, 0.0)] == [Cell("0.0", value) for value in (0.04, -0.04, 0.0)]
+    assert signed(0.06) == Cell("+0.1", 0.06, "good") and signed(-0.06) == Cell("-0.1", -0.06, "bad")
+    assert signed(0.04, 2) == Cell("+0.04", 0.04, "good")
 
 
 def test_importance_that_is_no_number_is_left_out(copied, monkeypatch):

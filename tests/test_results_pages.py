@@ -57,7 +57,11 @@ def test_fedsac_plus_by_cell():
     [
         (1, "first", ("cifar10",), ("bcf", "gamma", "whole", "mean", "losers")),
         (2, "second", ("cifar10", "fashion"), ("bcf", "gamma", "whole")),
-        (3, "third", ("cifar10",), ("bcf", "gamma", "attainable", "whole", "mean", "losers")),
+        *(
+            (table, study, ("cifar10",), ("bcf", "gamma", "attainable", "whole", "mean", "losers"))
+            for table, study in ((3, "third"), (4, "fourth"), (5, "fifth"))
+        ),
+        (6, "rivals", ("cifar10",), ("bcf", "gamma", "whole", "mean", "losers")),
     ],
 )
 def test_fedsac_plus_by_variant(table, study, groups, keys):
@@ -154,6 +158,32 @@ def test_first_order_against_exact_importance():
         assert texts[0] == name and [int(texts[1]), int(texts[2])] == [row["units"], row["steps"]]
         for text, key in zip(texts[3:], ("accuracy", "spearman", "same half"), strict=True):
             assert rounded(text, row[key]), (name, key)
+
+
+def test_runs_with_networks():
+    """Kinds of importance and of batch norm's statistics, from the raw numbers of their runs."""
+    found = json.loads((DOCS / "results" / "network-runs.json").read_text())
+    by_importance, by_statistics = (
+        next(rows for head, rows in tables("any-network.md") if wanted in head)
+        for wanted in ("importance", "best alone")
+    )
+    assert len(by_importance) == 6 and len(by_statistics) == 3
+
+    def held(own, key):
+        return mean([mean(run[key]) / max(run[key]) for run in own])
+
+    for texts in by_importance:
+        own = [run for run in found["importance"] if [run["network"], run["option"]] == texts[:2]]
+        scores = mean([max(run["rewards"]) for run in own]), mean([mean(run["rewards"]) for run in own])
+        expected = mean([run["gamma"] for run in own]), *scores, held(own, "units"), held(own, "parameters")
+        assert len(own) == 3 and all(map(rounded, texts[2:], expected)), texts
+    for texts in by_statistics:
+        own = [run for run in found["batch norm"] if f"`{run['batch_norm']}`" == texts[0]]
+        gammas = [run["gamma"] for run in own if run["gamma"] is not None]
+        assert texts[2].endswith(f" {len(gammas)}/3") or len(gammas) == 3
+        scores = mean([max(run["rewards"]) for run in own]), mean([mean(run["rewards"]) for run in own])
+        shown = [texts[1], texts[2].split()[0], *texts[3:]]
+        assert all(map(rounded, shown, (mean([run["best alone"] for run in own]), mean(gammas), *scores))), texts
 
 
 def test_units_of_networks_people_use():

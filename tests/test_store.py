@@ -209,7 +209,7 @@ def test_other_data_than_the_run_began_with_is_refused(tmp_path):
         fedsac.resume(tmp_path / "run")
 
 
-@pytest.mark.parametrize("change", [("lr = 0.05", "lr = 0.5"), ("rounds = 4", "rounds = 6"), ("[16, 12]", "[16, 13]")])
+@pytest.mark.parametrize("change", [("lr = 0.05", "lr = 0.5"), ("rounds = 4", "rounds = 3"), ("[16, 12]", "[16, 13]")])
 def test_other_settings_than_the_run_began_with_are_refused(change, copied):
     path = copied / "config.toml"
     assert change[0] in path.read_text()

@@ -6,9 +6,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.studies.__main__ import main
+from benchmarks.studies.carrying_out import carry_out
 from benchmarks.studies.definitions import STUDIES
 from fedsac import FedsacError
 from fedsac.paper.printed import TABLES
@@ -73,11 +75,18 @@ def test_when_the_minutes_are_over_no_part_is_begun(tmp_path):
 
 def test_the_runs_of_the_studies():
     configs = {name: [c for cell in study.cells for c in study.configs(cell)] for name, study in STUDIES.items()}
-    assert {name: len(runs) for name, runs in configs.items()} == {"methods": 3150, "judge": 2000, "long": 36}
+    networks = {"networks-cnn": 60, "networks-resnet18": 60}
+    expected = {"methods": 3150, "judge": 2000, "long": 36} | networks
+    assert {name: len(runs) for name, runs in configs.items()} == expected
     assert {name: {c.contribution_on for c in runs} for name, runs in configs.items()} == {
         "methods": {"validation"},
         "judge": {"validation"},
         "long": {"test"},
+        **{name: {"validation"} for name in networks},
+    }
+    assert {(c.network, c.rounds, c.local_steps) for name in networks for c in configs[name]} == {
+        ("cnn", 200, 20),
+        ("resnet18:16", 100, 20),
     }
     used = {0, 1, 2, 3, 4, 100, 101}  # by the paper's tables and while FedSAC+ was designed
     seeds = {name: {c.seed for c in configs[name]} for name in ("methods", "judge")}
@@ -86,6 +95,23 @@ def test_the_runs_of_the_studies():
     assert twenty == {column for column in TABLES["table5"] if column.clients == 20 and column.data != "svhn"}
     one = next(c for c in configs["methods"] if (c.data, c.scene, c.method) == ("fashion-mnist", "dir:3.0", "aequa"))
     assert (one.beta, one.local_steps, one.lr, one.rounds, one.seed) == (25, 15, 0.05, 100, 200)
+
+
+def test_a_study_of_networks_and_its_page(tmp_path):
+    """Carried out with a small network in place of theirs; the page has a table for each cell, with its numbers."""
+    whole = STUDIES["networks-resnet18"]
+    settings = tuple((name, "tests.networks:tiny" if name == "network" else value) for name, value in whole.settings)
+    small = replace(
+        whole, columns=(("digits", 3),), scenes=("pow",), seeds=2, rounds=2, eval_every=1, settings=settings
+    )
+    small = replace(small, methods=("fedsac", "standalone"))
+    assert carry_out(small, small.cells, tmp_path, Watcher(), None, local_steps=3, threads=1)
+    raw_file = json.loads((tmp_path / "networks-resnet18/digits-pow-3.json").read_text())
+    assert raw_file["networks"] == ["tests.networks:tiny"] and len(raw_file["runs"]) == 4
+    main(["page", "networks-resnet18", "--docs", str(tmp_path)])
+    page = (tmp_path / "networks.md").read_text()
+    best = np.mean([max(run["labels"]["last"]["rewards"]) for run in raw_file["runs"] if run["method"] == "fedsac"])
+    assert "### resnet18, width 16: digits POW, 3 clients" in page and f"{best:.4f}" in page
 
 
 def test_it_runs_where_only_torch_numpy_scipy_and_safetensors_are(tmp_path):

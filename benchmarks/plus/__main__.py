@@ -64,7 +64,44 @@ THIRD: dict[str, tuple[str, dict[str, Any]]] = {
 RIVALS: dict[str, tuple[str, dict[str, Any]]] = {
     f"Aequa, least width {width:g}": ("aequa", {"least_width": width}) for width in (0.05, 0.1, 0.25, 0.5, 0.75)
 }
-STUDIES = {"first": FIRST, "second": SECOND, "third": THIRD, "rivals": RIVALS}
+A = "benchmarks.plus.variants:Averaged"
+FOURTH: dict[str, tuple[str, dict[str, Any]]] = {
+    "FedSAC+": ("fedsac-plus", {}),
+    "mean .8": (A, {"decay": 0.8}),
+    "mean .9": (A, {"decay": 0.9}),
+    "mean .95": (A, {"decay": 0.95}),
+    "mean .9, damping .25": (A, {"decay": 0.9, "damping": 0.25}),
+    "mean .9, damping 0": (A, {"decay": 0.9, "damping": 0.0}),
+    "mean .9, 40 steps": (A, {"decay": 0.9, "server_steps": 40}),
+    "mean .9, no server steps": (A, {"decay": 0.9, "server_steps": 0}),
+    "mean .9, room 1.5": (A, {"decay": 0.9, "room": 1.5}),
+    "FedAvg, server steps": FIRST["FedAvg, server steps"],
+    "FedAvg, server steps, mean .9": ("benchmarks.plus.variants:FedAvgAveraged", {"decay": 0.9}),
+    "FedAvg, server steps, mean .95": ("benchmarks.plus.variants:FedAvgAveraged", {"decay": 0.95}),
+}
+K = "benchmarks.plus.variants:Kept"
+FIFTH: dict[str, tuple[str, dict[str, Any]]] = {
+    "FedSAC+": ("fedsac-plus", {}),
+    "kept mean .9": (K, {"decay": 0.9}),
+    "kept mean .95": (K, {"decay": 0.95}),
+}
+H = "benchmarks.plus.variants:OtherHalf"
+SIXTH: dict[str, tuple[str, dict[str, Any]]] = {
+    "FedSAC+": ("fedsac-plus", {}),
+    "order from the other half": (H, {}),
+    "order from the other half, room 1.5": (H, {"room": 1.5}),
+    "order from the other half, room 1": (H, {"room": 1.0}),
+    "FedAvg, server steps": FIRST["FedAvg, server steps"],
+}
+STUDIES = {
+    "first": FIRST,
+    "second": SECOND,
+    "third": THIRD,
+    "fourth": FOURTH,
+    "fifth": FIFTH,
+    "sixth": SIXTH,
+    "rivals": RIVALS,
+}
 CELLS = [("cifar10", scene) for scene in ("pow", "cla", "dir:1.0", "dir:2.0", "dir:3.0")]
 CELLS += [("fashion-mnist", scene) for scene in ("pow", "cla", "dir:1.0", "dir:3.0")]
 SEEDS = (100, 101)

@@ -1,5 +1,6 @@
-"""`python -m benchmarks.studies NAME OUT [--device cuda] [--data-dir FOLDER]` carries out a study: methods, judge or
-long. Interrupted, it goes on with the same command. The raw files are OUT/NAME/*.json.
+"""`python -m benchmarks.studies NAME OUT [--device cuda] [--data-dir FOLDER]` carries out a study: methods, judge,
+long, networks-cnn or networks-resnet18. Interrupted, it goes on with the same command. The raw files are
+OUT/NAME/*.json.
 
 `python -m benchmarks.studies page NAME` writes docs/results/NAME.md from docs/results/NAME/*.json.
 """
@@ -67,10 +68,10 @@ def study(chosen: argparse.Namespace) -> None:
 
 
 def write_page(chosen: argparse.Namespace) -> None:
-    from benchmarks.studies import judge_page, long_page, methods_page
+    from benchmarks.studies import judge_page, long_page, methods_page, networks_page
 
     pages = {"methods": methods_page, "judge": judge_page, "long": long_page}
-    for path in pages[chosen.name].write(chosen.docs):
+    for path in pages.get(chosen.name, networks_page).write(chosen.docs):
         print(path)
 
 

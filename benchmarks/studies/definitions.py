@@ -53,6 +53,7 @@ class Study:
     eval_every: int = 10
     one_stack: bool = False
     curves: bool = False
+    settings: tuple[tuple[str, Any], ...] = ()  # instead of those of Table 9
 
     @property
     def cells(self) -> list[Cell]:
@@ -60,7 +61,7 @@ class Study:
 
     def configs(self, cell: Cell, **common: Any) -> list[Config]:
         """The runs of one cell; `common` settings (device, ...) go into every one."""
-        settings = cell.training() | {"contribution_on": self.contribution_on} | common
+        settings = cell.training() | {"contribution_on": self.contribution_on} | dict(self.settings) | common
         return [
             Config(
                 data=cell.data,
@@ -127,6 +128,19 @@ STUDIES = {
             contribution_on="test",
             one_stack=True,
             curves=True,
+        ),
+        *(
+            Study(
+                name=f"networks-{network.partition(':')[0]}",
+                columns=(("cifar10", 10),),
+                scenes=("pow", "cla", "dir:1.0", "dir:3.0"),
+                methods=("fedsac", "fedsac-plus", "fedavg", "fedrac", "standalone"),
+                first_seed=0,
+                seeds=3,
+                rounds=rounds,
+                settings=(("network", network), ("lr", 0.05), ("local_steps", 20), ("importance_every", 5)),
+            )
+            for network, rounds in (("cnn", 200), ("resnet18:16", 100))
         ),
     )
 }

@@ -51,7 +51,9 @@ def _curve(records: Sequence[Raw]) -> Raw:
 def head(study: str, configs: Sequence[Config]) -> Raw:
     """What a raw file is of: the study, and the settings of each cell."""
     training = {f"{c.data} {c.scene} {c.clients}": {name: getattr(c, name) for name in TRAINING} for c in configs}
-    return {"format_version": FORMAT_VERSION, "rules": RULES, "study": study, "training": training}
+    first = {"format_version": FORMAT_VERSION, "rules": RULES, "study": study, "training": training}
+    others = sorted({c.network for c in configs} - {"mlp"})
+    return first | ({"networks": others} if others else {})
 
 
 def write(path: Path, first: Raw, made: Raw, runs: Sequence[Raw]) -> None:

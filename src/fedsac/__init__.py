@@ -3,7 +3,8 @@
 `run(Config(...))` carries out a whole federation. Its pieces work on their own, on tensors and on torch modules:
 `importance`, `reputation`, `allocate`, `extract`, `merge`, `aggregate`, `gamma`, `bcf`. For networks other than
 perceptrons: `find_units`, `unit_importance`, `smaller` and what a `UnitTable` does (docs/any-network.md). A method of
-your own derives from `Method`; a watcher of runs from `Watcher`. Scenes, measures of contribution, metrics and client
+your own derives from `Method`; a watcher of runs from `Watcher`. In a notebook, a `Result` shows itself, `figures` are
+those of its page, and `Result.to_frame` has the numbers. Scenes, measures of contribution, metrics and client
 behaviours of your own are functions of `Deal`, `Measurement` and `Samples`, numpy arrays (`Metric`) and `Update`.
 
 Importing fedsac loads nothing heavy: torch comes with the first name that needs it.
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from fedsac.models.finding.shrinking import smaller
     from fedsac.models.network import Network
     from fedsac.models.submodels import extract, merge
+    from fedsac.report.inline import figures
     from fedsac.runs.result import Result
     from fedsac.runs.start import resume, run, run_together
     from fedsac.runs.watcher import RunInfo, Watcher
@@ -69,6 +71,7 @@ __all__ = [
     "counted_in_classes",
     "extract",
     "fairness",
+    "figures",
     "find_units",
     "gamma",
     "gamma_attainable",
@@ -110,6 +113,7 @@ _DEFINED_IN = {
     "models.finding.shrinking": ("smaller",),
     "models.network": ("Network",),
     "models.submodels": ("extract", "merge"),
+    "report.inline": ("figures",),
     "runs.result": ("Result",),
     "runs.start": ("resume", "run", "run_together"),
     "runs.watcher": ("RunInfo", "Watcher"),

@@ -5,18 +5,22 @@ import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, METRICS, NETWORKS, SCENES
 from fedsac.errors import FedsacError
+from fedsac.recipe import BATCH_NORMS, SCHEDULES, Recipe, augmentations
 
 FORMAT_VERSION = 1  # of everything in a run folder
 # What the numbers in a run folder mean (docs/decisions.md, "Rules"). 2: BCF exempts nobody but the best contributors,
 # and several methods do what their authors' code does. A run is finished under the rules that it began with.
 RULES = 2
+MAX_CHARACTERS = 1 << 20  # of a file with settings
 DTYPES = ("float32", "float64")
 PRECISIONS = ("float32", "tf32", "bf16")
+REFUSALS = ("harmful",)
 
 
 def _option(default: Any, text: str) -> Any:
@@ -66,10 +70,25 @@ class Config:
     behaviour: str | None = _option(
         None, "what clients do beside training honestly: absent:PROBABILITY, late:PROBABILITY or module:function"
     )
+    refuse: str | None = _option(
+        None, "harmful: leave out replies that would wreck the model on validation data (default: take in all)"
+    )
     share: float = _option(1.0, "share of the data set that is used, the same for every seed: for quick tries")
     samples_per_client: int | None = _option(None, "samples per client (the paper's sets: 2000; else what fits)")
-    network: str = _option("mlp", "mlp, or module:factory, which makes an nn.Sequential of Linear and ReLU")
-    hidden: tuple[int, ...] = _option((200, 200), "hidden layers, as in 200,200")
+    network: str = _option(
+        "mlp",
+        "mlp, cnn, resnet18:WIDTH, resnet18-gn:WIDTH, vit-tiny, text:TOKENS, text-lora:TOKENS or module:factory, which "
+        "makes a torch module from the input's shape and the number of classes",
+    )
+    hidden: tuple[int, ...] = _option((200, 200), "hidden layers of mlp, as in 200,200; another network has its own")
+    momentum: float = _option(0.0, "of the clients' SGD; begins anew in every round")
+    weight_decay: float = _option(0.0, "of the clients' SGD, added to the gradient")
+    clip: float | None = _option(None, "longest gradient of a client's step (L2 norm); longer ones are shortened")
+    lr_schedule: str = _option("constant", "learning rate over the rounds: constant, cosine or step (/10 at 1/2, 3/4)")
+    augment: str | None = _option(None, "of training images: flip, crop or flip+crop")
+    batch_norm: str = _option(
+        "validation", "statistics that models are scored with: measured on validation data, running, or frozen"
+    )
     seed: int = _option(0, "seed of every random stream")
     split_seed: int | None = _option(
         None, "seed of the split alone: clients' data, V and a test set that is set aside (default: the seed)"
@@ -96,12 +115,18 @@ class Config:
         if self.split_seed is not None:
             self._whole("split_seed", 0)
         self._number("beta", lambda v: v >= 0, "a number of at least 0")
-        self._number("lr", lambda v: v > 0, "a number above 0")
+        self._number("lr", lambda v: 1e-30 <= v <= 1e30, "a number above 0, from 1e-30 to 1e30")
+        self._number("momentum", lambda v: 0 <= v < 1, "a number of at least 0 and below 1")
+        self._number("weight_decay", lambda v: 0 <= v <= 1e30, "a number of at least 0, and at most 1e30")
+        if self.clip is not None:
+            self._number("clip", lambda v: 1e-30 <= v <= 1e30, "a number above 0, from 1e-30 to 1e30")
+        self._one_of("lr_schedule", SCHEDULES)
+        self._one_of("batch_norm", BATCH_NORMS)
         self._number("share", lambda v: 0 < v <= 1, "a number above 0, and at most 1")
         for name in ("data", "method", "contribution", "metric", "network", "label"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
-        for name in ("scene", "contributions", "behaviour", "data_dir"):
+        for name in ("scene", "contributions", "behaviour", "augment", "data_dir"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), str):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
         if not isinstance(self.options, dict) or not all(
@@ -111,14 +136,18 @@ class Config:
         self._one_of("contribution_on", ("validation", "test"))
         self._one_of("device", ("cpu", "cuda", "auto"))
         self._one_of("dtype", DTYPES)
+        if self.refuse is not None:
+            self._one_of("refuse", REFUSALS)
         if self.precision is not None:
             self._one_of("precision", PRECISIONS)
         hidden = self.hidden
-        if not isinstance(hidden, list | tuple) or not hidden or any(type(n) is not int or n < 1 for n in hidden):
+        if not isinstance(hidden, list | tuple) or not hidden or any(not _is_whole(n) or n < 1 for n in hidden):
             raise FedsacError(f"hidden must be one or more whole numbers of at least 1, not {hidden!r}")
-        object.__setattr__(self, "hidden", tuple(hidden))
+        object.__setattr__(self, "hidden", tuple(map(int, hidden)))
         for name, door in (("metric", METRICS), ("network", NETWORKS), ("contribution", CONTRIBUTIONS)):
             door.parse(getattr(self, name))
+        if self.augment is not None:
+            object.__setattr__(self, "augment", "+".join(augmentations(self.augment)))
         if self.scene is not None and self.scene != "silos":
             object.__setattr__(self, "scene", SCENES.spelled(self.scene))
         if self.contributions is not None and self.contribution != "standalone":
@@ -132,20 +161,20 @@ class Config:
     def _whole(self, name: str, least: int) -> None:
         """Check that a setting is a whole number of at least `least`."""
         value = getattr(self, name)
-        if type(value) is not int or value < least:
+        if not _is_whole(value) or value < least:
             raise FedsacError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        object.__setattr__(self, name, int(value))  # numpy's whole numbers are such, too
 
     def _number(self, name: str, holds: Any, wanted: str) -> None:
         """Check that a setting is a finite number for which `holds` is true, `wanted` in words; make it a float."""
         value = getattr(self, name)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-            or not holds(value)
-        ):
+        try:
+            number = float(value) if _is_number(value) else math.nan
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number) or not holds(number):
             raise FedsacError(f"{name} must be {wanted}, not {value!r}")
-        object.__setattr__(self, name, float(value))
+        object.__setattr__(self, name, number)
 
     def _one_of(self, name: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, name)
@@ -158,6 +187,11 @@ class Config:
     def alone(self) -> int:
         """SGD steps of standalone training: `standalone_steps`, or as many as a client takes in the whole run."""
         return self.standalone_steps or self.rounds * self.local_steps
+
+    @property
+    def recipe(self) -> Recipe:
+        """How clients train, beside the learning rate."""
+        return Recipe(self.momentum, self.weight_decay, self.clip, augmentations(self.augment), self.batch_norm)
 
     @property
     def effective_split_seed(self) -> int:
@@ -185,6 +219,14 @@ class Config:
         return "\n".join(lines) + "\n"
 
 
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real)
+
+
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and isinstance(value, Integral)
+
+
 def known(settings: dict[str, Any], what: str) -> dict[str, Any]:
     """`settings`, if all of them are settings of a run; else an error that names the first unknown one."""
     names = [f.name for f in fields(Config)]
@@ -199,26 +241,34 @@ def known(settings: dict[str, Any], what: str) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, checked for unknown keys and for a format newer than this program's."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
     except FileNotFoundError:
         raise FedsacError(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise FedsacError(f"{path}: cannot be read ({error})") from None
+    if len(text) > MAX_CHARACTERS:
+        raise FedsacError(f"{path}: longer than settings can be; is this the file that was meant?")
     return settings_in(text, path)
 
 
 def settings_in(text: str, path: Path) -> dict[str, Any]:
     """The settings in a TOML text that comes from `path`."""
-    try:
-        settings = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise FedsacError(f"{path}: not a TOML file: {error}") from None
+    settings = _parsed(text, path)
     check_version(settings.pop("format_version", FORMAT_VERSION), path)
     settings.pop("rules", None)  # of the run that the file is from: one that begins now has today's (`check_rules`)
     try:
         return known(settings, "key")
     except FedsacError as error:
         raise FedsacError(f"{path}: {error}") from None
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    # ValueError: TOML's own, and numbers of thousands of digits; the others: brackets in brackets, no text at all.
+    except (ValueError, RecursionError, TypeError, AttributeError) as error:
+        raise FedsacError(f"{path}: not a TOML file: {' '.join(str(error).split())}") from None
 
 
 def check_version(version: object, where: Path | str) -> None:
@@ -238,7 +288,7 @@ def check_rules(path: Path) -> None:
 
 def check_rules_in(text: str, folder: Path, hint: str = ", or begin it again") -> None:
     """Raise where the run in a folder, whose config this text is, was begun under other rules."""
-    rules = tomllib.loads(text).get("rules", 1)
+    rules = _parsed(text, folder).get("rules", 1)
     if rules != RULES:
         raise FedsacError(
             f"{folder}: begun under rules {rules}, this fedsac has rules {RULES}, whose numbers would not go with "

@@ -235,7 +235,10 @@ MODELS = Door(
 )
 NETWORKS = Door(
     "network",
-    {"mlp": Entry("models.mlp:mlp", "perceptron with ReLU; --hidden says how many neurons in each layer")},
+    {
+        "mlp": Entry("models.mlp:mlp", "perceptron with ReLU; --hidden says how many neurons in each layer"),
+        **MODELS.entries,
+    },
     "extending.md",
 )
 

@@ -71,7 +71,7 @@ def keep(browser, name: str) -> None:
 def test_charts_are_drawn(name, charts, browser, pages):
     visit(browser, pages[name])
     boxes = browser.execute_script(
-        """return [...document.querySelectorAll("svg.chart")].map((chart) => {
+        """return [...document.querySelectorAll(".plot:not(.narrow) svg.chart")].map((chart) => {
              const outer = chart.getBoundingClientRect();
              const shapes = [...chart.querySelectorAll("polyline, polygon, circle, text")];
              return {
@@ -177,6 +177,51 @@ def test_a_phone_scrolls_one_way_only(name, width, browser, pages):
     keep(browser, f"{name}-{width}")
 
 
+PHONE = 390
+
+
+def test_a_phone_sees_every_layer_and_can_read_it(browser, pages):
+    """The chart of neurons stands in layers one below the other, no chart is cut, and no text is tiny."""
+    visit(browser, pages["run"], width=PHONE, height=844)
+    found = browser.execute_script(
+        """return [...document.querySelectorAll("svg.chart")].filter((c) => c.getClientRects().length).map((chart) => {
+             const outer = chart.getBoundingClientRect(), scale = outer.width / chart.viewBox.baseVal.width;
+             const texts = [...chart.querySelectorAll("text")];
+             return {
+               right: outer.right, texts: texts.map((t) => t.textContent),
+               least: Math.min(...texts.map((t) => scale * Number(t.getAttribute("font-size")))),
+             };
+           })"""
+    )
+    assert len(found) == 7
+    assert all(chart["right"] <= PHONE and chart["least"] >= 10 for chart in found)
+    assert any({"layer 1: 200 neurons", "layer 2: 200 neurons"} <= set(chart["texts"]) for chart in found)
+    tapped = browser.execute_script(
+        """const cell = document.querySelector(".narrow [data-tip]");
+           cell.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true, pointerType: "touch" }));
+           return document.getElementById("tip").hidden ? "" : document.getElementById("tip").textContent"""
+    )
+    assert tapped.startswith("client-") and "of layer 1" in tapped
+
+
+def test_a_table_that_is_cut_says_so_and_keeps_its_names(browser, pages):
+    visit(browser, pages["run"], width=PHONE, height=844)
+    found = browser.execute_script(
+        """return [...document.querySelectorAll(".scroll")].map((box) => {
+             box.scrollLeft = 1000;
+             const head = box.querySelector("tbody th").getBoundingClientRect();
+             return {
+               cut: box.scrollWidth > box.clientWidth + 1, hint: !box.previousElementSibling.hidden,
+               name: Math.abs(head.left - box.getBoundingClientRect().left) < 2,
+             };
+           })"""
+    )
+    assert any(table["cut"] for table in found)
+    assert all(table["hint"] == table["cut"] and table["name"] for table in found)
+    visit(browser, pages["run"])
+    assert browser.execute_script("return [...document.querySelectorAll('.hint')].every((hint) => hint.hidden)")
+
+
 def lightness(browser) -> list[float]:
     """Of the page, of the paper of charts and of their texts, 0 to 1."""
     colours = browser.execute_script(
@@ -208,6 +253,17 @@ def test_it_prints_on_white(browser, pages):
     ARTEFACTS.mkdir(exist_ok=True)
     (ARTEFACTS / "run-print.pdf").write_bytes(content)
     assert content.startswith(b"%PDF") and len(content) > 20_000
+
+
+@pytest.mark.parametrize("name", ["run", "compared"])
+def test_paper_cuts_no_table(name, browser, pages):
+    """At the width of A4 less its margins, with the classes that a narrow window has set before."""
+    visit(browser, pages[name], width=718)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert browser.execute_script(
+        "return [...document.querySelectorAll('table')].every((t) => t.getBoundingClientRect().right <= innerWidth + 1)"
+    )
+    assert browser.execute_script("return [...document.querySelectorAll('.hint')].every((h) => !h.offsetHeight)")
 
 
 def test_names_that_want_to_be_scripts_stay_names(browser, tmp_path):

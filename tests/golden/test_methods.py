@@ -689,7 +689,7 @@ def test_fedrac_goes_in_steps_of_eight():
     ],
 )
 def test_aequa_widths(targets, c, held):
-    given, method = small.task(WIDE, RISING, contributions=c), Aequa(widths=4, targets=targets)
+    given, method = small.task(WIDE, RISING, contributions=c), Aequa(least_width=0.25, widths=4, targets=targets)
     assigned = method.assign(given, method.start(given))
     assert numbers(assigned.reward().neurons) == held
     assert assigned.reputations == tuple(25.0 * len(own) for own in held)
@@ -698,7 +698,7 @@ def test_aequa_widths(targets, c, held):
 @pytest.mark.parametrize("timing", ["after", "during"])
 def test_aequa(timing):
     """Each parameter is the mean over those who trained it; of three clients one trains its widest and one a neuron."""
-    given, method = small.task(WIDE, RISING), Aequa(widths=4, timing=timing)
+    given, method = small.task(WIDE, RISING), Aequa(least_width=0.25, widths=4, timing=timing)
     state, model = method.start(given), RISING
     for round, steps in enumerate(WIDE_STEPS):
         assigned = method.assign(given, state)

@@ -1,15 +1,19 @@
-"""The command: `fedsac run | compare | methods | paper | report | data | predict | export | inspect | federation`."""
+"""The command: `fedsac run | compare | sweep | methods | paper | report | data | predict | export | inspect |
+federation`."""
 
 import argparse
 import os
-import signal
 import sys
-import threading
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
+from fedsac import interrupts
 from fedsac.errors import FedsacError
 from fedsac.version import __version__
+
+SHOW_TRACEBACK = "FEDSAC_TRACEBACK"  # in the environment, for authors of methods and functions of their own
+MAX_MESSAGE = 2000  # characters
 
 
 class _Parser(argparse.ArgumentParser):
@@ -20,7 +24,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    from fedsac.cli import compare, data, federation, inspect, models, paper, report, run
+    from fedsac.cli import compare, data, federation, inspect, models, paper, report, run, sweep
 
     top = _Parser(
         prog="fedsac",
@@ -30,34 +34,51 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"fedsac {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for module in (run, compare, paper, report, data, models, inspect, federation):
+    for module in (run, compare, sweep, paper, report, data, models, inspect, federation):
         module.add(commands)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status. 0: done; 2: an error, reported in one line; 130: interrupted."""
-    _let_term_interrupt()
     try:
-        chosen = parser().parse_args(arguments)
+        interrupts.install(ready=True)
+        chosen = parser().parse_args(_with_values(sys.argv[1:] if arguments is None else arguments))
         chosen.do(chosen)
-    except FedsacError as error:
-        print(f"fedsac: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except (OSError, MemoryError, OverflowError) as error:
-        if isinstance(error, BrokenPipeError):
-            # The reader has closed the pipe (`| head`): stop quietly, and keep Python from complaining about stdout.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 141
-        print(f"fedsac: {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    except BrokenPipeError:
+        # The reader has closed the pipe (`| head`): stop quietly, and keep Python from complaining about stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("fedsac: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:  # reported, and shown whole to who asks for it
+        if SHOW_TRACEBACK in os.environ and not isinstance(error, FedsacError | OSError | MemoryError):
+            raise
+        text = " ".join(_in_words(error).split())
+        print(f"fedsac: {text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + ' ...'}", file=sys.stderr)
+        return 2
     return 0
 
 
-def _let_term_interrupt() -> None:
-    """Treat SIGTERM like Ctrl-C: completed rounds are committed before the program ends."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _with_values(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments, unless one of them is a flag whose value argparse would take for a separator and lose."""
+    for argument in arguments:
+        if argument.startswith("--") and argument.endswith("=--"):
+            raise FedsacError(f"{argument.removesuffix('=--')} takes a value, and -- is none")
+    return arguments
+
+
+def _in_words(error: Exception) -> str:
+    """An error as the user reads it, in one line."""
+    if isinstance(error, FedsacError):
+        return str(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error)):
+        return f"there is not enough memory: lower --clients, --hidden or --batch ({error})"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}" + ("" if error.filename is None else f": {error.filename!s:.200}")
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"{type(error).__name__}: {error} (in {last.filename}, line {last.lineno}; with {SHOW_TRACEBACK}=1 in the "
+        "environment the whole way there is shown)"
+    )

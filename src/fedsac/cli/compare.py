@@ -3,17 +3,19 @@
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from fedsac.cli.logs import add_log, with_logs
-from fedsac.cli.run import RUNS, add_settings, configured, only_resume, reported
+from fedsac.cli.run import RUNS, add_settings, configured, only_resume, pair, reported
 from fedsac.cli.significance import show_statistics
 from fedsac.config import Config
 from fedsac.runs.watcher import RunInfo, Watcher
 
 EVAL_EVERY = 10
+Work = Callable[[Path, Watcher], list[Any]]  # carries out runs in a folder, returns the rows of their table
 SHOWN = (
     *("gamma", "gamma_limit", "gamma_attainable", "bcf", "alpha_bcf", "max", "mean", "min"),
     *("gain", "gain_spread", "losers", "global", "megabytes"),
@@ -33,20 +35,51 @@ def add(commands: Any) -> None:
     )
     add_settings(command, without=("method", "options"))
     command.add_argument("--methods", default="all", metavar="A,B", help="methods, with commas between, or all [all]")
-    command.add_argument("--seeds", type=int, default=3, metavar="N", help="this many seeds, from --seed on [3]")
-    command.add_argument("--out", type=Path, metavar="FOLDER", help="where the runs go [a new folder in runs/]")
-    command.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted comparison")
-    add_log(command)
-    command.add_argument("--show", choices=("last", "selected", "best"), default="last", help="the round shown [last]")
+    command.add_argument(
+        "--set",
+        dest="method_options",
+        action="append",
+        metavar="NAME=VALUE",
+        help="an option of every method that has it, or of one: METHOD.NAME=VALUE; may be repeated",
+    )
+    add_side_by_side(command, "comparison")
     command.set_defaults(do=do, options=None)
     listing = commands.add_parser("methods", help="the methods there are, with their citations", allow_abbrev=False)
     listing.add_argument("name", nargs="?", metavar="NAME", help="its options")
     listing.set_defaults(do=show_methods)
 
 
+def add_side_by_side(command: Any, what: str) -> None:
+    """The flags of every command that carries out runs side by side."""
+    command.add_argument("--seeds", type=int, default=3, metavar="N", help="this many seeds, from --seed on [3]")
+    command.add_argument("--out", type=Path, metavar="FOLDER", help="where the runs go [a new folder in runs/]")
+    command.add_argument("--resume", type=Path, metavar="FOLDER", help=f"go on with an interrupted {what}")
+    add_log(command)
+    command.add_argument("--show", choices=("last", "selected", "best"), default="last", help="the round shown [last]")
+
+
 def do(chosen: argparse.Namespace) -> None:
+    from fedsac.runs.comparing import compare, methods_named
+
+    def begin(config: Config) -> tuple[int, Work]:
+        names = methods_named(chosen.methods)
+        options = dict(pair(text) for text in chosen.method_options or ())
+
+        def work(folder: Path, watcher: Watcher) -> list[Any]:
+            return compare(config, names, chosen.seeds, folder, watcher, options)
+
+        return len(names) * chosen.seeds, work
+
+    side_by_side(chosen, "compare", begin, ("method_options",))
+
+
+def side_by_side(
+    chosen: argparse.Namespace, name: str, begin: Callable[[Config], tuple[int, Work]], settings: tuple[str, ...]
+) -> None:
+    """Carry out the runs of `fedsac NAME`, or go on with them, and show what came of it. `begin` says for a config how
+    many runs there are, and does them; `settings` are its own, which a folder that is resumed has already."""
     from fedsac.cli.screen import Screen
-    from fedsac.runs.comparing import compare, methods_named, resume_compare
+    from fedsac.runs.comparing import resume_compare
     from fedsac.runs.comparison import about
 
     screen = Together(Screen(sys.stderr))
@@ -54,19 +87,19 @@ def do(chosen: argparse.Namespace) -> None:
     try:
         with screen.screen:
             if chosen.resume is not None:
-                only_resume(chosen, ("out",))
+                only_resume(chosen, ("out", *settings))
                 table = resume_compare(chosen.resume, with_logs(screen, chosen.log))
             else:
                 # Every run evaluated after every round would take longer than the training.
                 chosen.eval_every = getattr(chosen, "eval_every", EVAL_EVERY)
-                config, names = configured(chosen), methods_named(chosen.methods)
-                screen.runs = len(names) * chosen.seeds
+                config = configured(chosen)
+                screen.runs, work = begin(config)
                 screen.every = config.eval_every
-                folder = chosen.out or _fresh(config)
-                table = compare(config, names, chosen.seeds, folder, with_logs(screen, chosen.log))
+                folder = chosen.out or _fresh(config, name)
+                table = work(folder, with_logs(screen, chosen.log))
     except KeyboardInterrupt:
         if folder is not None and (folder / "compare.json").exists():
-            print(f"fedsac: interrupted; go on with: fedsac compare --resume {folder}", file=sys.stderr)
+            print(f"fedsac: interrupted; go on with: fedsac {name} --resume {folder}", file=sys.stderr)
             raise SystemExit(130) from None
         raise
     subject, metric = about(folder)
@@ -139,8 +172,10 @@ def _view(title: str, rows: list[Any], columns: list[Any], *, deviations: bool) 
     from rich.table import Table
     from rich.text import Text
 
+    from fedsac.runs.comparison import subject
+
     view = Table(title=title)
-    view.add_column("method", no_wrap=True)
+    view.add_column(subject(rows), no_wrap=True)
     best = {}
     for key, heading, _, better in columns:
         view.add_column(heading, justify="right", no_wrap=True)
@@ -183,8 +218,8 @@ def _draw(table: list[Any], folder: Path, subject: str, metric: str) -> None:
     write_atomic(folder / "fairness-accuracy.svg", svg(fairness_accuracy(table, subject, metric)).encode())
 
 
-def _fresh(config: Config) -> Path:
+def _fresh(config: Config, name: str) -> Path:
     from fedsac.cli.run import free
 
     data = Path(config.data).name
-    return free(RUNS / f"compare-{data}-{(config.scene or 'pow').replace(':', '')}")
+    return free(RUNS / f"{name}-{data}-{(config.scene or 'pow').replace(':', '')}")

@@ -2,8 +2,11 @@
 
 import argparse
 import json
+import os
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,41 +16,58 @@ from fedsac.errors import FedsacError
 def add(commands: Any) -> None:
     top = commands.add_parser(
         "federation",
-        help="real sites over a real network: init, server, site, run, status, verify, add, leave, readmit, revoke",
+        help="real sites over a network: init, join, server, site, run, status, verify, add, leave, readmit, revoke",
         description="Real sites over a real network, on Flower. docs/deployment.md goes through it step by step.",
         allow_abbrev=False,
     )
     actions = top.add_subparsers(metavar="ACTION", required=True, parser_class=type(top))
     init = _action(actions, "init", "write keys, certificates and configs of a new federation", do_init)
-    init.add_argument("--sites", required=True, metavar="A,B,C", help="the sites' names")
+    init.add_argument("--sites", default="", metavar="A,B,C", help="make these sites' keys here [sites join later]")
     init.add_argument(
         "--address", default="127.0.0.1:9092", metavar="HOST:PORT", help="where sites reach the server [127.0.0.1:9092]"
     )
     init.add_argument("--insecure", action="store_true", help="no TLS: for trials on one machine only")
+    join = _action(actions, "join", "at a site: make its key and FOLDER, named like the site, and a request", do_join)
+    join.add_argument("invitation", type=Path, metavar="INVITATION", help="the coordinator's invitation.json")
     _action(actions, "server", "start the coordinator's server (Flower's SuperLink)", do_server)
     _action(actions, "site", "start a site's node (Flower's SuperNode); FOLDER is the site's own", do_site)
     run = _action(actions, "run", "begin the federation's run, or go on with it, and wait for its end", do_run)
     run.add_argument("--detach", action="store_true", help="do not wait")
     status = _action(actions, "status", "who takes part, how far the run is, what was refused", do_status)
     status.add_argument("--json", action="store_true", help="print one JSON object")
+    status.add_argument(
+        "--watch", nargs="?", type=float, const=2.0, metavar="SECONDS", help="again and again, every 2 s, until Ctrl-C"
+    )
     verify = _action(
         actions, "verify", "check ledger, receipts and rewards; at a site, what the site has seen and signed", do_verify
     )
     verify.add_argument("--ledger", type=Path, metavar="FILE", help="at a site: a copy of the coordinator's ledger")
     for name, text, do in (
-        ("add", "invite one more site", do_add),
+        ("add", "take a site in: by its request, or with a key that is made here", do_add),
         ("leave", "let a site go, with what it has earned so far", do_leave),
         ("readmit", "take a site that was set aside, or has left, in again", do_readmit),
         ("revoke", "take a site's key away: it is sent nothing more", do_revoke),
     ):
-        _action(actions, name, text, do).add_argument("site", metavar="SITE")
+        action = _action(actions, name, text, do)
+        action.add_argument("site", metavar="SITE")
+        if name == "add":
+            action.add_argument("--request", type=Path, metavar="FILE", help="what join has written at the site")
 
 
 def _action(actions: Any, name: str, text: str, do: Any) -> Any:
     action = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
     action.add_argument("folder", type=Path, metavar="FOLDER")
-    action.set_defaults(do=do)
+    action.set_defaults(do=partial(_privately, do))
     return action
+
+
+def _privately(do: Callable[[argparse.Namespace], None], chosen: argparse.Namespace) -> None:
+    """Do it so that nobody but this user reads what is written: keys, rewards, Flower's database, logs."""
+    before = os.umask(0o077)
+    try:
+        do(chosen)
+    finally:
+        os.umask(before)
 
 
 def _needs_flower() -> None:
@@ -68,8 +88,22 @@ def do_init(chosen: argparse.Namespace) -> None:
     init(chosen.folder, sites, chosen.address, insecure=chosen.insecure)
     print(f"{chosen.folder}: next,")
     print(f"  edit {chosen.folder / 'federation.toml'}, and put the validation data beside it")
-    print(f"  bring {', '.join(str(chosen.folder / name) for name in sites)} to the sites: each has a secret key")
+    if sites:
+        print(f"  bring {', '.join(str(chosen.folder / name) for name in sites)} to the sites: each has a secret key")
+    else:
+        print(f"  send {chosen.folder / 'invitation.json'} to the sites, for: fedsac federation join")
     print(f"  fedsac federation server {chosen.folder}")
+
+
+def do_join(chosen: argparse.Namespace) -> None:
+    _needs_flower()
+    from fedsac.federation.joining import join
+
+    request, own, coordinator = join(chosen.folder, chosen.invitation)
+    print(f"{chosen.folder}: next,")
+    print(f"  compare by telephone: the coordinator's key is {coordinator}, this site's {own}")
+    print(f"  send {request} to the coordinator: fedsac federation add FOLDER {chosen.folder.name} --request FILE")
+    print(f"  put the data into {chosen.folder}, look through site.toml, then: fedsac federation site {chosen.folder}")
 
 
 def do_server(chosen: argparse.Namespace) -> None:
@@ -77,17 +111,32 @@ def do_server(chosen: argparse.Namespace) -> None:
     from fedsac.federation.data import coordinator_split
     from fedsac.federation.folder import Federation
     from fedsac.federation.processes import Server
+    from fedsac.federation.setup import require_server_files
 
     federation = Federation.load(chosen.folder)
+    require_server_files(federation)
     coordinator_split(federation)  # so that an error in the data is shown here, not only in a log
+    _close(federation.path)
     Server(federation, _say).serve()
 
 
 def do_site(chosen: argparse.Namespace) -> None:
     _needs_flower()
+    from fedsac.federation.folder import SiteSettings
+    from fedsac.federation.joining import require_keys, require_signer
     from fedsac.federation.processes import run_site
 
+    settings = SiteSettings.load(chosen.folder)
+    require_signer(settings)
+    require_keys(settings)
+    _close(chosen.folder)
     run_site(chosen.folder, _say)
+
+
+def _close(folder: Path) -> None:
+    """Let nobody but its owner into a folder: earlier versions left it open."""
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
 
 
 def do_run(chosen: argparse.Namespace) -> None:
@@ -119,8 +168,15 @@ def do_status(chosen: argparse.Namespace) -> None:
     from fedsac.federation.folder import Federation
     from fedsac.federation.watch import as_table, status
 
-    state = status(Federation.load(chosen.folder))
-    print(json.dumps(state) if chosen.json else as_table(state))
+    if chosen.watch is not None and not 0.1 <= chosen.watch <= 86_400:
+        raise FedsacError(f"--watch takes seconds, from 0.1 to 86400, not {chosen.watch:g}")
+    while True:
+        state = status(Federation.load(chosen.folder))
+        clear = "\x1b[H\x1b[2J" if chosen.watch and sys.stdout.isatty() and not chosen.json else ""
+        print(clear + (json.dumps(state) if chosen.json else as_table(state)), flush=True)
+        if chosen.watch is None:
+            return
+        time.sleep(chosen.watch)
 
 
 def do_verify(chosen: argparse.Namespace) -> None:
@@ -139,7 +195,12 @@ def do_verify(chosen: argparse.Namespace) -> None:
 def do_add(chosen: argparse.Namespace) -> None:
     _needs_flower()
     from fedsac.federation.setup import add as add_site
+    from fedsac.federation.setup import admit
 
+    if chosen.request is not None:
+        key = admit(chosen.folder, chosen.site, chosen.request)
+        print(f"{chosen.site} is in, with the key {key}; the run takes it in before its next round")
+        return
     folder = add_site(chosen.folder, chosen.site)
     print(f"bring {folder} to the site: it has a secret key; the run takes it in before its next round")
 

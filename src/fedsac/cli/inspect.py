@@ -1,12 +1,11 @@
 """`fedsac inspect`: the units of a network, what each is made of, and what is never cut and why."""
 
 import argparse
-import inspect
 import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fedsac.doors import MODELS
+from fedsac.doors import MODELS, NETWORKS
 from fedsac.errors import FedsacError
 
 if TYPE_CHECKING:
@@ -57,19 +56,17 @@ def _made(chosen: argparse.Namespace) -> tuple["nn.Module", tuple[Any, ...]]:
     import torch
     from torch import nn
 
+    from fedsac.models.start import called
+
     shape = _shape(chosen.input)
     if chosen.classes < 1 or (chosen.tokens is not None and chosen.tokens < 1):
         raise FedsacError("--classes and --tokens must be at least 1")
-    make, (name, parameter) = MODELS.resolve(chosen.model), MODELS.parse(chosen.model)
-    given = (shape, chosen.classes, *(() if parameter is None else (_whole_number(chosen.model, parameter),)))
+    make = NETWORKS.resolve(chosen.model)
+    if NETWORKS.parse(chosen.model)[0] == "mlp":
+        raise FedsacError("mlp is what --hidden says; name another model")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        try:
-            made = make(*given) if name in MODELS.entries or _takes_two(make) else make()
-        except FedsacError:
-            raise
-        except Exception as error:  # a user's own code may raise anything
-            raise FedsacError(f"model {chosen.model} fails: {type(error).__name__}: {error}") from error
+        made = called(make, chosen.model, shape, chosen.classes)
         if chosen.tokens is None:
             inputs: tuple[Any, ...] = (torch.randn(EXAMPLES, *shape),)
         else:
@@ -89,20 +86,6 @@ def _shape(text: str) -> tuple[int, ...]:
     if not shape or min(shape) < 1:
         raise FedsacError(f"--input {text!r}: name the sizes of one sample, as in 3,32,32")
     return shape
-
-
-def _whole_number(model: str, text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise FedsacError(f"model {model}: what stands behind the colon must be a whole number above 0")
-    return int(text)
-
-
-def _takes_two(make: Any) -> bool:
-    try:
-        inspect.signature(make).bind((), 1)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def facts(module: "nn.Module", table: "UnitTable") -> dict[str, Any]:

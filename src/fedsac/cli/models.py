@@ -22,17 +22,25 @@ def add(commands: Any) -> None:
     predict.add_argument("--out", type=Path, metavar="FILE.csv", help="where the predictions go [standard output]")
     predict.add_argument("--label", default="label", help="label column, if there is one: accuracy is then reported")
     predict.add_argument("--data-dir", type=Path, metavar="FOLDER")
+    _add_network(predict)
     predict.set_defaults(do=do_predict)
     export = commands.add_parser("export", help="write a model of a run as ONNX", allow_abbrev=False)
     export.add_argument("model", type=Path, metavar="MODEL", help="a .safetensors file of a run")
     export.add_argument("--out", type=Path, metavar="FILE.onnx", help="[beside the model]")
+    _add_network(export)
     export.set_defaults(do=do_export)
+
+
+def _add_network(command: Any) -> None:
+    command.add_argument(
+        "--network", metavar="module:factory", help="of a model whose network is your own code: the same as in the run"
+    )
 
 
 def do_predict(chosen: argparse.Namespace) -> None:
     from fedsac.models.files import ModelFile
 
-    model = ModelFile.load(chosen.model)
+    model = ModelFile.load(chosen.model, chosen.network)
     if chosen.out is not None:
         _not_over(chosen.out, chosen.model, Path(chosen.data))
     x, labels = _inputs(model, chosen)
@@ -58,7 +66,7 @@ def do_export(chosen: argparse.Namespace) -> None:
 
     out = chosen.out or chosen.model.with_suffix(".onnx")
     _not_over(out, chosen.model)
-    _write(out, pack(ModelFile.load(chosen.model)))
+    _write(out, pack(ModelFile.load(chosen.model, chosen.network)))
     print(f"{out}: takes rows of features as they stand in the data, gives class probabilities")
 
 

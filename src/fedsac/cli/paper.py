@@ -37,6 +37,8 @@ def add(commands: Any) -> None:
         default="literal",
         help="FedSAC with Eq. 9 as printed, or also with updates divided by N, which meets more of the printed numbers",
     )
+    command.add_argument("--data", metavar="NAME", help="of the targets, only the runs on this data set")
+    command.add_argument("--scene", metavar="SCENE", help="of the targets, only the runs in this scene")
     command.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1 [5; quick: 1]")
     command.add_argument(
         "--split-seed",
@@ -66,7 +68,7 @@ def do(chosen: argparse.Namespace) -> None:
 
     targets = parse_targets(chosen.targets)
     if chosen.raw is not None:
-        for flag in ("quick", "seeds", "split_seed", "rounds", "threads", "data_dir"):
+        for flag in ("quick", "data", "scene", "seeds", "split_seed", "rounds", "threads", "data_dir"):
             if getattr(chosen, flag) not in (None, False):
                 raise FedsacError(f"--from runs nothing; leave --{flag.replace('_', '-')} out")
         results = Results.joined(chosen.raw)
@@ -86,7 +88,8 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
     from fedsac.cli.compare import Together
     from fedsac.cli.screen import Screen
     from fedsac.paper import job
-    from fedsac.paper.experiments import FULL, QUICK, TARGETS, runs
+    from fedsac.paper.experiments import FULL, QUICK, TARGETS, only, runs
+    from fedsac.runs.limits import check_number_of_runs
 
     scale = QUICK if chosen.quick else FULL
     for name in ("seeds", "rounds"):
@@ -94,10 +97,13 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
         if value is not None:
             if value < 1:
                 raise FedsacError(f"{name} must be at least 1, not {value}")
+            if name == "seeds":
+                check_number_of_runs(value)
             scale = replace(scale, **{name: value})
     scale = replace(scale, eval_every=min(scale.eval_every, scale.rounds))
     common = {name: getattr(chosen, name) for name in ("device", "threads", "data_dir", "split_seed")}
     wanted = runs(targets, scale, both_readings=chosen.readings == "both", **common)
+    wanted = only(wanted, chosen.data, chosen.scene)
     todo = job.unfinished(wanted, out)
     screen = Together(Screen(sys.stderr))
     screen.runs, screen.every = len(todo), scale.eval_every

@@ -12,7 +12,7 @@ from fedsac.config import Config, known, read
 from fedsac.errors import FedsacError
 
 RUNS = Path("runs")
-PARSERS = {int: int, float: float, int | None: int, str: str, str | None: str}
+PARSERS = {int: int, float: float, int | None: int, float | None: float, str: str, str | None: str}
 
 
 def add(commands: Any) -> None:
@@ -25,7 +25,9 @@ def add(commands: Any) -> None:
     add_settings(command)
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where the run goes [a new folder in runs/]")
     command.add_argument("--overwrite", action="store_true", help="start over where a run lies already")
-    command.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run")
+    command.add_argument(
+        "--resume", type=Path, metavar="FOLDER", help="go on with an interrupted run; with --rounds N, a finished one"
+    )
     add_log(command)
     command.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     command.add_argument(
@@ -78,8 +80,9 @@ def do(chosen: argparse.Namespace) -> None:
     try:
         with screen:
             if chosen.resume is not None:
-                only_resume(chosen, ("out", "overwrite"))
-                result = resume(chosen.resume, watcher=with_logs(screen, chosen.log))
+                only_resume(chosen, ("out", "overwrite"), but=("rounds",))
+                watcher = with_logs(screen, chosen.log)
+                result = resume(chosen.resume, rounds=getattr(chosen, "rounds", None), watcher=watcher)
             else:
                 config = configured(chosen)
                 folder = chosen.out or fresh_folder(config)
@@ -139,7 +142,7 @@ def configured(chosen: argparse.Namespace) -> Config:
     given = {f.name: getattr(chosen, f.name) for f in fields(Config) if f.name != "options" and hasattr(chosen, f.name)}
     settings = (read(chosen.config) if chosen.config else {}) | given
     if chosen.options:
-        settings["options"] = settings.get("options", {}) | dict(_pair(text) for text in chosen.options)
+        settings["options"] = settings.get("options", {}) | dict(pair(text) for text in chosen.options)
     if chosen.preset is not None:
         from fedsac.paper.settings import preset
 
@@ -166,16 +169,17 @@ def free(path: Path) -> Path:
     return candidate
 
 
-def only_resume(chosen: argparse.Namespace, others: tuple[str, ...]) -> None:
-    """Refuse settings beside --resume, which would otherwise be ignored."""
-    extra = [f.name for f in fields(Config) if getattr(chosen, f.name, None) is not None]
+def only_resume(chosen: argparse.Namespace, others: tuple[str, ...], but: tuple[str, ...] = ()) -> None:
+    """Refuse settings beside --resume, which would otherwise be ignored, `but` some."""
+    extra = [f.name for f in fields(Config) if f.name not in but and getattr(chosen, f.name, None) is not None]
     extra += [name for name in ("config", "preset", *others) if getattr(chosen, name)]
     if extra:
         flag = "--" + extra[0].replace("_", "-")
         raise FedsacError(f"--resume takes every setting from the run's own folder; leave {flag} out")
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
+    """Name and value of an option."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise FedsacError(f"--set takes NAME=VALUE, not {text!r}")

@@ -36,11 +36,11 @@ def _view(rows: Sequence[Any], label: str, keys: Sequence[str]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from fedsac.runs.comparison import COLUMNS, judgements
+    from fedsac.runs.comparison import COLUMNS, judgements, subject
 
     count = max(len(row.seeds) for row in rows)
     view = Table(title=f"{label} round, {count} seeds: mean, 95 % interval, and which is significantly first")
-    view.add_column("method", no_wrap=True)
+    view.add_column(subject(rows), no_wrap=True)
     columns = {key: (heading, digits) for key, heading, digits, _ in COLUMNS}
     for key in keys:
         view.add_column(columns[key][0], justify="right", no_wrap=True)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fedsac.clients.population import Clients
+from fedsac.compute.modules.working import activations
 
 MEMORY_SHARE = 0.25  # of a device's memory, for one group: there may be two, and data and the other runs' states
 
@@ -24,9 +25,9 @@ def groups_that_fit(runs: Sequence[Clients], itemsize: int, device: torch.device
     for clients in runs:
         layout = clients.layout
         # Models as received, while trained, after it, and what a method computes of them; activations and batches.
-        numbers = 6 * layout.parameters + 3 * clients.batch * sum(layout.sizes)
+        numbers = 6 * layout.parameters + 3 * clients.batch * activations(layout)
         needed_bytes.append(float(len(clients.names) * numbers * itemsize))
-    budget_bytes = _total_memory_bytes(device) * MEMORY_SHARE
+    budget_bytes = total_memory_bytes(device) * MEMORY_SHARE
     # On a GPU at least two groups, so that one trains while the server computes its step for the other.
     count = max(math.ceil(sum(needed_bytes) / budget_bytes), 2 if device.type == "cuda" else 1)
     while True:
@@ -39,7 +40,7 @@ def groups_that_fit(runs: Sequence[Clients], itemsize: int, device: torch.device
         count += 1
 
 
-def _total_memory_bytes(device: torch.device) -> int:
+def total_memory_bytes(device: torch.device) -> int:
     """The total memory of a device."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)

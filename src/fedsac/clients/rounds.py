@@ -35,7 +35,15 @@ class LocalRound:
         self._conducts = conducts or [None] * len(work)
         self._training = PendingTraining(
             [
-                Job(clients, given.models, given.neurons, (clients.local_steps,) * len(clients.names), "batches", i)
+                Job(
+                    clients,
+                    given.models,
+                    given.neurons,
+                    (clients.local_steps,) * len(clients.names),
+                    "batches",
+                    i,
+                    i / clients.rounds,
+                )
                 for clients, given, i in work
             ]
         )
@@ -95,7 +103,15 @@ def personalised(runs: Sequence[RunRound]) -> list[Tensor]:
     own data."""
     extra = [i for i, (_, given, _) in enumerate(runs) if given.extra_epoch]
     jobs = [
-        Job(clients, given.models, given.neurons, clients.steps_per_epoch(), "extra epoch", round)
+        Job(
+            clients,
+            given.models,
+            given.neurons,
+            clients.steps_per_epoch(),
+            "extra epoch",
+            round,
+            max(0, round - 1) / clients.rounds,  # at the learning rate of the round that is over
+        )
         for clients, given, round in (runs[i] for i in extra)
     ]
     models = [given.models for _, given, _ in runs]

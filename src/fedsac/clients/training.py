@@ -6,12 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedsac.clients.population import Clients
 from fedsac.compute import batches, training
+from fedsac.compute.modules.inputs import draw_changes
 from fedsac.compute.samples import Batches, Samples
+from fedsac.core.module_layout import ModuleLayout
 from fedsac.core.transfer import to_device
 from fedsac.rng import stream
 
@@ -21,7 +24,8 @@ class Job:
     """Train the models [N or 1, parameters] of N clients, of which each holds `neurons` [N, neurons] (None: all), for
     `steps` SGD steps (one number per client).
 
-    `purpose` and `round` name the random streams of the batches: the same names draw the same batches.
+    `purpose` and `round` name the random streams of the batches: the same names draw the same batches. `progress` is
+    the share of the training that is over, which a schedule of the learning rate goes by.
     """
 
     clients: Clients
@@ -30,6 +34,7 @@ class Job:
     steps: tuple[int, ...]
     purpose: str
     round: int
+    progress: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -72,17 +77,18 @@ class _Stack:
         # Kept until `wait`: memory that the training stream reads must not be freed before.
         self._jobs, self._sizes = jobs, [len(job.clients.names) for job in jobs]
         device, dtype = jobs[0].models.device, jobs[0].models.dtype
-        lrs = [torch.full((n,), job.clients.lr, dtype=dtype) for job, n in zip(jobs, self._sizes, strict=True)]
+        rates = [job.clients.rate(job.progress) for job in jobs]
+        lrs = [torch.full((n,), rate, dtype=dtype) for rate, n in zip(rates, self._sizes, strict=True)]
         # Sorted by descending number of steps, so that the members that still train come first (see `Batches`).
         steps = torch.tensor([count for job in jobs for count in job.steps])
         equal = bool((steps == steps[0]).all())
-        self._order = None if equal else to_device(steps.argsort(descending=True, stable=True), device)
+        order = steps.argsort(descending=True, stable=True)
+        self._order = None if equal else to_device(order, device)
         self._training_inputs = _batches(jobs, device, dtype), to_device(torch.cat(lrs), device)
         if self._order is not None:
             counts = [int((steps > step).sum()) for step in range(int(steps.max()))]
             drawn, lr = self._training_inputs
-            ordered = Batches(drawn.rows[:, self._order], drawn.weight[:, self._order], tuple(counts))
-            self._training_inputs = ordered, lr[self._order]
+            self._training_inputs = drawn.ordered(order, tuple(counts)), lr[self._order]
         with _training_stream(device) as stream:
             self._params, losses = self._train(*self._training_inputs)
             # One tensor for all jobs, so that a single transfer to the CPU waits for the device.
@@ -145,6 +151,16 @@ def _side_stream(device: torch.device) -> "torch.cuda.Stream":
     return torch.cuda.Stream(device)
 
 
+def rows_drawn(job: Job) -> list[np.ndarray]:
+    """The rows of the pool that each client of a job trains on at some step, in ascending order."""
+    c = job.clients
+    drawn = []
+    for name, own, steps in zip(c.names, c.rows, job.steps, strict=True):
+        rng = stream(c.seed, job.purpose, job.round, name)
+        drawn.append(np.unique(own[batches.client_batches(len(own), steps, c.batch, rng)]))
+    return drawn
+
+
 def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> Batches:
     """The batches of all members of a stack. A draw depends only on the seed, the round and the client: runs of several
     methods with the same clients share it, and it is drawn and copied to the device once."""
@@ -166,7 +182,29 @@ def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> Batch
         [stream(job.clients.seed, job.purpose, job.round, name) for job in drawn for name in job.clients.names],
     )
     on_device = to_device(torch.from_numpy(rows), device), to_device(torch.from_numpy(weight).to(dtype), device)
-    if len(drawn) < len(jobs):
-        index = to_device(torch.tensor(which), device)
-        on_device = on_device[0][:, index], on_device[1][:, index]
-    return Batches(*on_device)
+    augment, seeds = _drawn_for_modules(drawn, rows.shape, device)
+    made = Batches(*on_device, augment=augment, seeds=seeds, sizes=torch.from_numpy((weight[0] > 0).sum(1)))
+    return made.ordered(torch.tensor(which)) if len(drawn) < len(jobs) else made
+
+
+def _drawn_for_modules(
+    jobs: list[Job], shape: tuple[int, ...], device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """How images are augmented, and the seeds of what networks draw themselves: nothing for perceptrons."""
+    layout, augment = jobs[0].clients.layout, None
+    if not isinstance(layout, ModuleLayout):
+        return None, None
+    clients = [(job, i) for job in jobs for i in range(len(job.clients.names))]
+
+    def own_stream(purpose: str, job: Job, i: int) -> np.random.Generator:
+        return stream(job.clients.seed, purpose, job.purpose, job.round, job.clients.names[i])
+
+    if layout.recipe.augment:
+        changes = np.zeros((*shape, 3), dtype=np.int64)
+        for k, (job, i) in enumerate(clients):
+            # As many as the client needs, whoever else is in the stack.
+            steps, size = job.steps[i], min(job.clients.batch, len(job.clients.rows[i]))
+            changes[:steps, k, :size] = draw_changes(layout, steps, size, own_stream("augmentation", job, i))
+        augment = to_device(torch.from_numpy(changes), device)
+    # Also for a module without a dropout layer: its forward may draw all the same, and nothing tells which do.
+    return augment, torch.tensor([own_stream("dropout", job, i).integers(2**62) for job, i in clients])

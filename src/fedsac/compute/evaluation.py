@@ -7,10 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsac.compute.modules import scoring
 from fedsac.compute.samples import Samples
 from fedsac.compute.tally import make_tally
 from fedsac.compute.training import Layers
 from fedsac.core.metrics import Metric, accuracy
+from fedsac.core.module_layout import AnyLayout, ModuleLayout
 from fedsac.core.transfer import to_device
 from fedsac.core.units import Layout
 
@@ -34,7 +36,7 @@ def fold_normalisation(layout: Layout, params: Tensor, scale: Tensor, shift: Ten
 
 
 @torch.no_grad()
-def batch_losses(layout: Layout, models: Tensor, samples: Samples, rows: list[np.ndarray]) -> list[Tensor]:
+def batch_losses(layout: AnyLayout, models: Tensor, samples: Samples, rows: list[np.ndarray]) -> list[Tensor]:
     """Mean cross-entropy of each member on each batch of `LOSS_BATCH_SAMPLES` of its own rows, in their order; the last
     batch may be smaller. One tensor [batches] per member, float64 on the CPU."""
     batch_means = []
@@ -45,7 +47,7 @@ def batch_losses(layout: Layout, models: Tensor, samples: Samples, rows: list[np
 
 
 @torch.no_grad()
-def mean_losses(layout: Layout, models: Tensor, samples: Samples, rows: list[np.ndarray]) -> Tensor:
+def mean_losses(layout: AnyLayout, models: Tensor, samples: Samples, rows: list[np.ndarray]) -> Tensor:
     """Mean cross-entropy [k], float64, of models [k or 1, parameters], the i-th on the samples `rows[i]`."""
     if len(models) == 1 and len(samples.scale) == 1 and rows:
         # A single model: one pass over the samples of all lists.
@@ -58,8 +60,10 @@ def mean_losses(layout: Layout, models: Tensor, samples: Samples, rows: list[np.
     return torch.stack(means) if means else models.new_zeros(0, dtype=torch.float64)
 
 
-def _losses(layout: Layout, model: Tensor, samples: Samples, member: int, rows: np.ndarray) -> Tensor:
+def _losses(layout: AnyLayout, model: Tensor, samples: Samples, member: int, rows: np.ndarray) -> Tensor:
     """Cross-entropy [n] of one model [parameters] on each of n rows of the samples, normalised as `member` does."""
+    if isinstance(layout, ModuleLayout):
+        return scoring.losses(layout, model, samples, member, rows)
     k = slice(member, member + 1) if len(samples.scale) > 1 else slice(0, 1)
     scale, shift = samples.scale[k], samples.shift[k]
     layers = layout.views(model)
@@ -107,7 +111,7 @@ def _linear(a: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def evaluate(
-    layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples, *, metric: Metric = accuracy
+    layout: AnyLayout, params: Tensor, neurons: Tensor | None, samples: Samples, *, metric: Metric = accuracy
 ) -> tuple[Tensor, Tensor]:
     """Score and mean cross-entropy of every member on the same samples, float64 [S] each on the CPU: see
     `PendingScores` for the arguments."""
@@ -128,18 +132,34 @@ class PendingScores:
 
     @torch.no_grad()
     def __init__(
-        self, layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples, *, metric: Metric = accuracy
+        self, layout: AnyLayout, params: Tensor, neurons: Tensor | None, samples: Samples, *, metric: Metric = accuracy
     ) -> None:
         members = len(params) if neurons is None else max(len(params), len(neurons))
-        self._tally = make_tally(metric, members, layout.sizes[-1], samples.y)
+        classes = layout.classes if isinstance(layout, ModuleLayout) else layout.sizes[-1]
+        self._tally = make_tally(metric, members, classes, samples.y)
         self._loss = torch.zeros(members, dtype=torch.float64, device=params.device)
         self._samples = len(samples.y)
+        if isinstance(layout, ModuleLayout):
+            self._evaluate_modules(layout, members, params, neurons, samples)
+            return
         at_once = self._tally.members_at_once
         if members <= at_once:
             self._evaluate(0, layout, params, neurons, samples)
         else:
             for start in range(0, members, at_once):
                 self._evaluate(start, layout, *_of_members(slice(start, start + at_once), params, neurons, samples))
+
+    def _evaluate_modules(
+        self, layout: ModuleLayout, members: int, params: Tensor, neurons: Tensor | None, samples: Samples
+    ) -> None:
+        scorer = scoring.Scorer(layout, params, neurons, samples)
+        if params.is_cuda and len(samples.scale) == 1 and members <= self._tally.members_at_once:
+            for part, rows, logits, labels in scorer.stacked(members):
+                self._add(part, rows, logits, labels)
+            return
+        for i in range(members):
+            for rows, logits, labels in scorer.logits(i):
+                self._add(slice(i, i + 1), rows, logits.unsqueeze(0), labels.unsqueeze(0))
 
     def _evaluate(self, before: int, layout: Layout, params: Tensor, neurons: Tensor | None, samples: Samples) -> None:
         """Evaluate some members on all samples. `before` is how many members of the stack stand before them."""
@@ -184,7 +204,10 @@ class PendingScores:
                 a = _linear(a, *layer).relu_()
             a = a if masks is None else a * masks[i]
         logits = _linear(a, *layers[-1])
-        labels = y.expand(len(logits), -1)
+        self._add(members, rows, logits, y.expand(len(logits), -1))
+
+    def _add(self, members: slice, rows: slice, logits: Tensor, labels: Tensor) -> None:
+        """Add the logits [members, rows, classes] of some members on some samples."""
         self._tally.add(members, rows, logits, labels)
         label_logits = logits.gather(2, labels.unsqueeze(2)).squeeze(2)
         self._loss[members] += (logits.logsumexp(2) - label_logits).sum(1, dtype=torch.float64)

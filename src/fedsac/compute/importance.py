@@ -16,6 +16,7 @@ from torch.nn import functional
 from fedsac.compute.cuda import precision
 from fedsac.compute.evaluation import fold_normalisation
 from fedsac.compute.samples import Samples
+from fedsac.core import given
 from fedsac.core.graphs import run_as_graph
 from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
@@ -29,7 +30,7 @@ Layers = list[tuple[Tensor, Tensor]]
 
 
 @torch.no_grad()
-def importance(model: Network | nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def importance(model: Network | nn.Module, x: given.Values, y: given.Values) -> Tensor:
     """Increase of the mean cross-entropy on (x [n, features], y [n]) when a hidden neuron's output is zeroed (Eq. 3),
     for each of them: float64 [neurons]; negative where the loss is lower without the neuron.
 
@@ -40,10 +41,15 @@ def importance(model: Network | nn.Module, x: Tensor, y: Tensor) -> Tensor:
     [0.3799, 0.0]
     """
     network = as_network(model)
-    x, classes = x.flatten(1), network.layout.sizes[-1]
-    if not len(y) or len(x) != len(y) or int(y.min()) < 0 or int(y.max()) >= classes:
-        raise FedsacError(f"importance needs as many labels as samples, at least one, each in 0..{classes - 1}")
-    return exact_importance(network, x, y)
+    inputs, labels = given.samples("importance", x, y)
+    features, classes = network.layout.sizes[0], network.layout.sizes[-1]
+    if inputs.ndim < 2 or inputs[0].numel() != features:
+        raise FedsacError(f"importance: x must be samples of {features} features, not of shape {tuple(inputs.shape)}")
+    whole = labels.ndim == 1 and not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    if not whole or int(labels.min()) < 0 or int(labels.max()) >= classes:
+        raise FedsacError(f"importance needs as many labels as samples, whole numbers, each in 0..{classes - 1}")
+    at = network.params.device
+    return exact_importance(network, inputs.flatten(1).to(network.params), labels.to(at, torch.int64))
 
 
 @torch.no_grad()

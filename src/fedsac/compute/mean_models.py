@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-from fedsac.compute.evaluation import fold_normalisation
+from fedsac.compute.evaluation import evaluate, fold_normalisation
 from fedsac.compute.samples import Samples
 from fedsac.core.metrics import Metric, accuracy
+from fedsac.core.module_layout import AnyLayout, ModuleLayout
 from fedsac.core.units import Layout
 
 MODELS_AT_ONCE = 16  # means evaluated at a time
@@ -18,7 +19,11 @@ class MeanModels:
     largest, is computed once for each model and not for each of hundreds of means.
     """
 
-    def __init__(self, layout: Layout, models: Tensor, on: Samples, metric: Metric) -> None:
+    def __init__(self, layout: AnyLayout, models: Tensor, on: Samples, metric: Metric) -> None:
+        self._y, self._metric = on.y, metric
+        self._any = (layout, models, on) if isinstance(layout, ModuleLayout) else None
+        if isinstance(layout, ModuleLayout):
+            return
         weight, bias = layout.views(fold_normalisation(layout, models, on.scale, on.shift))[0]
         inputs = on.x.to(models.dtype).expand(len(models), -1, -1)
         self._first = torch.baddbmm(bias.unsqueeze(1), inputs, weight)
@@ -26,11 +31,14 @@ class MeanModels:
             Layout(layout.sizes[1:]),
             models[:, weight[0].numel() + bias[0].numel() :],
         )
-        self._y, self._metric = on.y, metric
 
     def scores(self, shares: Tensor) -> Tensor:
         """The scores of S means, float64 [S] on the CPU, from the models' shares [S, k], which add up to 1 in each
         row."""
+        if self._any is not None:
+            layout, models, on = self._any
+            parts = shares.to(models).split(MODELS_AT_ONCE)
+            return torch.cat([evaluate(layout, part @ models, None, on, metric=self._metric)[0] for part in parts])
         return torch.cat([self._scores(part) for part in shares.to(self._later_params).split(MODELS_AT_ONCE)]).cpu()
 
     def _scores(self, shares: Tensor) -> Tensor:

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from fedsac.compute.cuda import precision
+from fedsac.compute.modules.training import train_modules
 from fedsac.compute.samples import Batches, Samples
+from fedsac.core.module_layout import AnyLayout, ModuleLayout
 from fedsac.core.units import Layout
 
 CPU_MODEL_BYTES = 1 << 30  # memory for models trained at the same time on a CPU
@@ -23,15 +25,17 @@ MIN_MEMBERS_AT_ONCE = 10  # even where the cache has room for fewer: fewer at a 
 
 @torch.no_grad()
 def train(
-    layout: Layout, models: Tensor, neurons: Tensor | None, pool: Samples, batches: Batches, lr: Tensor
+    layout: AnyLayout, models: Tensor, neurons: Tensor | None, pool: Samples, batches: Batches, lr: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Plain SGD on the cross-entropy, from `models` [S or 1, parameters]: trained models [S, parameters] and the mean
-    loss [S] over the steps of each.
+    """Plain SGD (other networks than perceptrons: by their `recipe`) on the cross-entropy, from `models` [S or 1,
+    parameters]: trained models [S, parameters] and the mean loss [S] over the steps of each.
 
     `neurons` [S, neurons] (boolean) are the ones a member holds: the others are neither computed nor trained (None: all
     are held). `lr` is [S]. A member whose loss overflows ends as NaN or infinity without affecting the others: see
     `finite`.
     """
+    if isinstance(layout, ModuleLayout):
+        return train_modules(layout, models, neurons, pool, batches, lr)
     members = batches.rows.shape[1]
     if models.is_cuda:  # in one stack: `clients.memory` has limited it to what fits
         return _train_on_gpu(layout, models, neurons, pool, batches, lr)

@@ -7,13 +7,13 @@ from torch import Tensor
 from fedsac.compute import evaluation
 from fedsac.compute.samples import Samples
 from fedsac.core.metrics import Metric, accuracy
-from fedsac.core.units import Layout
+from fedsac.core.module_layout import AnyLayout
 
 JACKKNIFE_GROUPS = 20  # of samples: the error is then 15 to 20 % off by chance
 
 
 def standard_errors(
-    layout: Layout, models: Tensor, samples: Samples, scores: Tensor, *, metric: Metric, rng: np.random.Generator
+    layout: AnyLayout, models: Tensor, samples: Samples, scores: Tensor, *, metric: Metric, rng: np.random.Generator
 ) -> Tensor:
     """Standard errors [S], float64 on the CPU, of the models' [S, parameters] `scores` [S] on these samples.
 

@@ -8,23 +8,33 @@ each.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedsac.core import given
+from fedsac.core.allocation import check_finite
 from fedsac.core.unit_table import UnitTable
-from fedsac.errors import FedsacError
 
 EXACT_SAMPLES = 2_000_000  # forward passes of one sample: as many exact importance may take where nobody chooses
 CHUNK_SAMPLES = 256  # at a time
+GPU_CHUNK_SAMPLES = 2048  # at a time without gradients on a GPU, for which 256 are few
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def unit_importance(
-    module: nn.Module, units: UnitTable, x: Tensor, y: Tensor, *, exact: bool | None = None, loss: Loss | None = None
+    module: nn.Module,
+    units: UnitTable,
+    x: Tensor | np.ndarray | Sequence[Any],
+    y: Tensor | np.ndarray | Sequence[Any],
+    *,
+    exact: bool | None = None,
+    loss: Loss | None = None,
 ) -> Tensor:
     """Increase of the mean loss on samples x [n, ...] with targets y [n, ...] when a unit does nothing, for each unit:
     float64 [units].
@@ -33,11 +43,14 @@ def unit_importance(
     `EXACT_SAMPLES` passes of a sample. `loss` of outputs and targets is the mean over samples; cross-entropy unless
     another is given. The module is evaluated as it is in `eval` mode, and not changed.
     """
-    if not len(y) or len(x) != len(y):
-        raise FedsacError(f"importance needs as many targets as samples, at least one, not {len(x)} and {len(y)}")
-    exact = units.units * len(y) <= EXACT_SAMPLES if exact is None else exact
+    given.module("unit_importance", module)
+    inputs, targets = given.samples("importance", x, y)
     trial = copy.deepcopy(module).eval()
-    return (_exact if exact else _first_order)(trial, units, x, y, loss or functional.cross_entropy)
+    inputs, targets = given.placed(trial, x, inputs), given.placed(trial, y, targets)
+    exact = units.units * len(targets) <= EXACT_SAMPLES if exact is None else exact
+    found = (_exact if exact else _first_order)(trial, units, inputs, targets, loss or functional.cross_entropy)
+    check_finite(found)
+    return found
 
 
 @torch.no_grad()
@@ -45,17 +58,18 @@ def _exact(module: nn.Module, units: UnitTable, x: Tensor, y: Tensor, loss: Loss
     tensors = dict(module.named_parameters())
     readers = [(tensors[name], axis, slots) for name, axis, slots in _readers(units, tensors)]
     whole = _mean_loss(module, x, y, loss)
-    increases = torch.zeros(units.units, dtype=torch.float64)
+    increases = torch.zeros(units.units, dtype=torch.float64, device=x.device)
     for unit in range(units.units):
         before = []
         for tensor, axis, slots in readers:
             if len(at := (slots == unit).nonzero().squeeze(1).to(tensor.device)):
                 before.append((tensor, axis, at, tensor.index_select(axis, at)))
                 tensor.index_fill_(axis, at, 0)
-        increases[unit] = _mean_loss(module, x, y, loss) - whole if before else 0.0
+        if before:
+            increases[unit] = _mean_loss(module, x, y, loss) - whole
         for tensor, axis, at, entries in before:
             tensor.index_copy_(axis, at, entries)
-    return increases
+    return increases.cpu()
 
 
 def _first_order(module: nn.Module, units: UnitTable, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
@@ -94,6 +108,10 @@ def _readers(units: UnitTable, tensors: dict[str, nn.Parameter]) -> Iterator[tup
                 yield name, axis, torch.where(read[slots], -1, slots)
 
 
-def _mean_loss(module: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> float:
-    parts = zip(x.split(CHUNK_SAMPLES), y.split(CHUNK_SAMPLES), strict=True)
-    return sum(float(loss(module(x_part), y_part).double()) * len(y_part) for x_part, y_part in parts) / len(y)
+def _mean_loss(module: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
+    """A float64 number on the device of the samples: nobody waits for it."""
+    chunk = GPU_CHUNK_SAMPLES if x.is_cuda else CHUNK_SAMPLES
+    total = torch.zeros((), dtype=torch.float64, device=x.device)
+    for x_part, y_part in zip(x.split(chunk), y.split(chunk), strict=True):
+        total += loss(module(x_part), y_part).double() * len(y_part)
+    return total / len(y)

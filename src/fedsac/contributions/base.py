@@ -107,8 +107,8 @@ def _csv(text: str, path: Path) -> dict[str, object]:
 def _number(value: object, client: str, path: Path) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not math.isfinite(number):
-        raise FedsacError(f"{path}: the contribution of {client} must be a number, not {value!r}")
+        raise FedsacError(f"{path}: the contribution of {client} must be a number, not {value!r:.60}")
     return number

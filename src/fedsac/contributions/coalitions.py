@@ -7,14 +7,14 @@ from fedsac.compute.mean_models import MeanModels
 from fedsac.compute.samples import Samples
 from fedsac.contributions.fedavg_rounds import FedAvgRound
 from fedsac.core.metrics import Metric
-from fedsac.core.units import Layout
+from fedsac.core.module_layout import AnyLayout
 
 
 class CoalitionScores:
     """U(S), the score on the samples `on` of the mean model sum_S n_i theta_i / sum_S n_i of a coalition S; for the
     empty coalition, the score of the model received."""
 
-    def __init__(self, layout: Layout, fedavg_round: FedAvgRound, on: Samples, metric: Metric) -> None:
+    def __init__(self, layout: AnyLayout, fedavg_round: FedAvgRound, on: Samples, metric: Metric) -> None:
         models = torch.cat([fedavg_round.trained, fedavg_round.received.unsqueeze(0)])
         self._means, self._samples = MeanModels(layout, models, on, metric), fedavg_round.samples
 

@@ -43,10 +43,18 @@ def train_fedavg(federations: Sequence[Clients], run: Measurement) -> Iterator[l
 
     A client draws the same batches in every federation that it is in.
     """
-    models = [run.initial] * len(federations)
-    for number in range(number_of_rounds(run)):
+    models, rounds_in_all = [run.initial] * len(federations), number_of_rounds(run)
+    for number in range(rounds_in_all):
         jobs = [
-            Job(clients, model.unsqueeze(0), None, (clients.local_steps,) * len(clients.names), "contribution", number)
+            Job(
+                clients,
+                model.unsqueeze(0),
+                None,
+                (clients.local_steps,) * len(clients.names),
+                "contribution",
+                number,
+                number / rounds_in_all,
+            )
             for clients, model in zip(federations, models, strict=True)
         ]
         rounds = [_round_of(job, trained) for job, trained in zip(jobs, train(jobs), strict=True)]

@@ -12,7 +12,7 @@ from fedsac.compute.uncertainty import standard_errors
 from fedsac.contributions.base import Contributions
 from fedsac.contributions.measurement import Measurement
 from fedsac.core.metrics import Metric
-from fedsac.core.units import Layout
+from fedsac.core.module_layout import AnyLayout
 from fedsac.errors import FedsacError
 from fedsac.rng import stream
 
@@ -63,7 +63,7 @@ def training_alone(runs: Sequence[Measurement]) -> Iterator[list[TrainedAlone]]:
     while unfinished := [i for i, run in enumerate(runs) if done[i] < run.steps]:
         steps = [min(runs[i].clients.local_steps, runs[i].steps - done[i]) for i in unfinished]
         jobs = [
-            Job(runs[i].clients, models[i], None, (n,) * len(models[i]), "standalone", done[i])
+            Job(runs[i].clients, models[i], None, (n,) * len(models[i]), "standalone", done[i], done[i] / runs[i].steps)
             for i, n in zip(unfinished, steps, strict=True)
         ]
         for i, n, trained in zip(unfinished, steps, train(jobs), strict=True):
@@ -113,7 +113,7 @@ def _contributions(run: Measurement, final: torch.Tensor, scores: Sequence[_Scor
 
 
 def errors_on_validation(
-    layout: Layout, models: torch.Tensor, validation: Samples, scores: torch.Tensor, metric: Metric, seed: int
+    layout: AnyLayout, models: torch.Tensor, validation: Samples, scores: torch.Tensor, metric: Metric, seed: int
 ) -> torch.Tensor | None:
     """The standard errors [N] of scores [N] on V, float64 on the CPU; None where the metric is not defined on parts of
     V, as a user's own may be.

@@ -2,17 +2,23 @@
 gamma that BCF permits, and what clients gain by collaborating.
 
 Contributions `c` and rewards `theta` are scores by the same metric (for instance accuracies), one per client, in the
-same order.
+same order: lists, arrays or tensors. What is not one finite number per client is a `FedsacError`.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from fedsac.core.given import Values, number, numbers, pairs
 from fedsac.core.ranks import average_ranks
 
-Values = Sequence[float] | np.ndarray
+SQUARED_BELOW, SQUARED_ABOVE = 1e-60, 1e60  # what lies outside is scaled first, or its squares would not be numbers
+STEEPEST = 1e2  # how much steeper than the line through the best reward a slope is tried at most
+
+
+def _scores(contributions: Values, rewards: Values) -> tuple[np.ndarray, np.ndarray]:
+    """c and theta [N], float64; else an error says what is wrong with them."""
+    return pairs("contributions", contributions, "rewards", rewards)
 
 
 def gamma(contributions: Values, rewards: Values) -> float | None:
@@ -23,10 +29,12 @@ def gamma(contributions: Values, rewards: Values) -> float | None:
     >>> gamma([.1, .2, .3], [.5, .5, .5]) is None
     True
     """
-    c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
+    c, theta = _scores(contributions, rewards)
     if len(c) < 2 or np.ptp(c) == 0 or np.ptp(theta) == 0:
         return None
     c, theta = c - c.mean(), theta - theta.mean()
+    if not all(SQUARED_BELOW < np.abs(values).max() < SQUARED_ABOVE for values in (c, theta)):
+        c, theta = c / np.abs(c).max(), theta / np.abs(theta).max()
     return float(100 * np.clip(c @ theta / np.sqrt((c @ c) * (theta @ theta)), -1, 1))
 
 
@@ -40,7 +48,7 @@ def spearman(contributions: Values, rewards: Values) -> float | None:
     >>> spearman([.1, .2, .3], [.5, .5, .5]) is None
     True
     """
-    c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
+    c, theta = _scores(contributions, rewards)
     if len(c) < 2 or np.ptp(c) == 0 or np.ptp(theta) == 0:
         return None
     return float(100 * np.corrcoef(average_ranks(c), average_ranks(theta))[1, 0])
@@ -52,7 +60,9 @@ def collaboration_gain(contributions: Values, rewards: Values) -> np.ndarray:
     >>> collaboration_gain([.5, .75], [.75, .5]).tolist()
     [0.25, -0.25]
     """
-    return np.asarray(rewards, dtype=np.float64) - np.asarray(contributions, dtype=np.float64)
+    c, theta = _scores(contributions, rewards)
+    gains: np.ndarray = theta - c
+    return gains
 
 
 def mcg(contributions: Values, rewards: Values) -> float:
@@ -89,7 +99,7 @@ def bcf(contributions: Values, rewards: Values) -> np.ndarray:
     >>> bcf([.3, .4, .5], [.6, .6, .6]).tolist()
     [False, False, True]
     """
-    c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
+    c, theta = _scores(contributions, rewards)
     inside: np.ndarray = (c < theta) & ((theta < (c + theta.max()) / 2) | (c == c.max()))
     return inside
 
@@ -101,7 +111,8 @@ def alpha_bcf(contributions: Values, rewards: Values, alpha: float = 0.5) -> np.
     >>> alpha_bcf([.3, .4, .5], [.4, .55, .6]).tolist()
     [True, False, True]
     """
-    c, theta = np.asarray(contributions, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
+    c, theta = _scores(contributions, rewards)
+    alpha = number("alpha", alpha, least=0, most=1)
     relative = c / c.max() if c.max() > 0 else np.ones_like(c)
     inside: np.ndarray = (c < theta) & (theta <= ((1 - alpha) * relative + alpha) * theta.max())
     return inside
@@ -117,7 +128,7 @@ def fairest_rewards(contributions: Values, best_reward: float) -> np.ndarray | N
     >>> fairest_rewards([.3, .48, .5], .6).round(4).tolist()
     [0.3, 0.54, 0.6]
     """
-    c = np.asarray(contributions, dtype=np.float64)
+    c, best_reward = numbers("contributions", contributions), number("best reward", best_reward)
     if len(c) < 2 or np.ptp(c) == 0 or best_reward <= c.max():
         return None
     top = c == c.max()
@@ -148,8 +159,12 @@ def fairest_rewards(contributions: Values, best_reward: float) -> np.ndarray | N
         clipped: np.ndarray = np.clip(a[:, None] + b[:, None] * c, low, high)
         return clipped
 
-    steep = (best_reward - c.min()) / np.ptp(c)  # the slope of the line from the least contribution to the best reward
-    slopes = np.concatenate([[0], steep * np.geomspace(1e-4, 1e2, 60)])
+    with np.errstate(over="ignore"):
+        # The slope of the line from the least contribution to the best reward.
+        steep = (best_reward - c.min()) / np.ptp(c)
+        if not np.isfinite(steep * STEEPEST):  # contributions that differ by next to nothing: as if they were equal
+            return None
+    slopes = np.concatenate([[0], steep * np.geomspace(1e-4, STEEPEST, 60)])
     for _ in range(6):
         thetas = lines(slopes)
         peak = int(np.argmax(_gammas(c, thetas)))
@@ -161,6 +176,8 @@ def fairest_rewards(contributions: Values, best_reward: float) -> np.ndarray | N
 def _gammas(c: np.ndarray, thetas: np.ndarray) -> np.ndarray:
     """gamma of contributions [N] with each of several rewards [n, N], none of them constant."""
     spread, centred = thetas - thetas.mean(1, keepdims=True), c - c.mean()
+    if not all(SQUARED_BELOW < np.abs(values).max() < SQUARED_ABOVE for values in (centred, spread)):
+        centred, spread = centred / np.abs(centred).max(), spread / np.abs(spread).max()
     values: np.ndarray = 100 * (spread @ centred) / np.sqrt((spread**2).sum(1) * (centred @ centred))
     return values
 
@@ -187,8 +204,9 @@ def gamma_attainable(contributions: Values, known: Values, best_reward: float) -
     >>> round(gamma_attainable([.3, .5, .48], [.3, .48, .5], .6), 4)
     96.0769
     """
-    theta = fairest_rewards(known, best_reward)
-    return None if theta is None else gamma(contributions, theta)
+    c, on_other_data = pairs("contributions", contributions, "known contributions", known)
+    theta = fairest_rewards(on_other_data, best_reward)
+    return None if theta is None else gamma(c, theta)
 
 
 @dataclass(frozen=True)
@@ -210,7 +228,7 @@ class Fairness:
 def fairness(contributions: Values, rewards: Values) -> Fairness:
     """gamma, gamma*, the shares of clients inside BCF and alpha-BCF, the rewards' max, mean and min, and the mean and
     spread of the collaboration gain."""
-    theta = np.asarray(rewards, dtype=np.float64)
+    contributions, theta = _scores(contributions, rewards)
     return Fairness(
         gamma=gamma(contributions, theta),
         gamma_limit=gamma_limit(contributions, float(theta.max())),

@@ -13,6 +13,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from fedsac.core import given
 from fedsac.core.allocation import allocate
 from fedsac.errors import FedsacError
 
@@ -70,9 +71,9 @@ class UnitTable:
             for slots in self.axes.get(name, ())
         ]
 
-    def extract(self, state: State, units: Tensor) -> dict[str, Tensor]:
+    def extract(self, state: State, units: given.Values) -> dict[str, Tensor]:
         """The tensors of the submodel with these units: smaller ones, which contain nothing of the others."""
-        self.check(units)
+        units = self.check(units)
         small = {}
         for name, tensor in state.items():
             small[name] = tensor
@@ -83,19 +84,13 @@ class UnitTable:
                 small[name] = tensor.clone()
         return small
 
-    def merge(self, state: State, units: Tensor, small: State) -> dict[str, Tensor]:
+    def merge(self, state: State, units: given.Values, small: State) -> dict[str, Tensor]:
         """`state` with the entries of these units replaced by the submodel's (the mask of Eq. 8)."""
-        self.check(units)
+        units = self.check(units)
         merged = {}
         for name, tensor in state.items():
-            if name not in small:
-                raise FedsacError(f"the submodel has no tensor {name}")
             index = self._index(name, tensor, units)
-            if tensor[index].shape != small[name].shape:
-                raise FedsacError(
-                    f"{name}: a submodel with these units has {tuple(tensor[index].shape)}, not "
-                    f"{tuple(small[name].shape)}"
-                )
+            _check_fits(name, tensor[index], small)
             merged[name] = tensor.clone()
             merged[name][index] = small[name].to(tensor)
         return merged
@@ -123,23 +118,30 @@ class UnitTable:
             total += _product(n if rows is None else len(rows) for n, rows in zip(shape, kept, strict=True))
         return total
 
-    def allocate(self, importance: Tensor, reputation: Sequence[float] | Tensor) -> Tensor:
+    def allocate(self, importance: given.Values, reputation: given.Values) -> Tensor:
         """The units that each client holds (Eq. 7), boolean [N, units], from importance [units] and reputations [N]:
         `core.allocation.allocate`, and the least important unit of each group, so that no layer is empty. Nested."""
-        masks = allocate(importance, reputation)
+        values = given.tensor("importance", importance)
+        if tuple(values.shape) != (self.units,):
+            raise FedsacError(f"importance must be one number for each of {self.units} units, not {len(values)}")
+        masks = allocate(values, reputation)
         for group in self.groups:
-            masks[:, group.first + int(importance[group.units].argmin())] = True
+            masks[:, group.first + int(values[group.units].argmin())] = True
         return masks
 
     def aggregate(self, state: State, submodels: Sequence[tuple[Tensor, State]]) -> dict[str, Tensor]:
         """`state` after the submodels came back, each with the mask [units] of its units: every entry is the mean over
-        those that hold it (Eq. 9), or stays where nobody does. Whole numbers, as counters, stay."""
+        those that hold it (Eq. 9), or stays where nobody does. Whole numbers, as counters, stay. What is not finite is
+        refused, not averaged."""
         total = {name: torch.zeros_like(tensor) for name, tensor in state.items() if tensor.is_floating_point()}
         holders = {name: torch.zeros_like(tensor) for name, tensor in total.items()}
-        for units, small in submodels:
-            self.check(units)
+        for number, (units, small) in enumerate(submodels, 1):
+            held = self.check(units)
             for name, tensor in total.items():
-                index = self._index(name, tensor, units)
+                index = self._index(name, tensor, held)
+                _check_fits(name, tensor[index], small)
+                if not small[name].isfinite().all():
+                    raise FedsacError(f"{name} of submodel {number} has entries that are NaN or infinite; leave it out")
                 tensor[index] += small[name].to(tensor)
                 holders[name][index] += 1
         return {
@@ -149,16 +151,13 @@ class UnitTable:
             for name, tensor in state.items()
         }
 
-    def check(self, units: Tensor) -> None:
-        """Raise unless this is a mask of units with one of each group at least: a layer must not be empty."""
-        if units.dtype != torch.bool or tuple(units.shape) != (self.units,):
-            raise FedsacError(
-                f"units must be a boolean mask of length {self.units}, one entry for each unit, not {units.dtype} of "
-                f"shape {tuple(units.shape)}"
-            )
+    def check(self, units: given.Values) -> Tensor:
+        """The mask of units, if it is one and has one of each group at least: a layer must not be empty."""
+        mask = given.mask("units", units, self.units, "unit")
         for group in self.groups:
-            if not units[group.units].any():
+            if not mask[group.units].any():
                 raise FedsacError(f"none of the {group.count} units of {group.name} is kept; keep one at least")
+        return mask
 
     def only(self, chosen: Callable[[str], bool]) -> "UnitTable":
         """The table in which nothing is cut but the groups whose name is `chosen`: the ranks of LoRA adapters, say."""
@@ -198,6 +197,16 @@ class UnitTable:
             for n, own in zip(tensor.shape, kept, strict=True)
         ]
         return torch.meshgrid(*rows, indexing="ij") if len(rows) > 1 else tuple(rows)
+
+
+def _check_fits(name: str, part: Tensor, small: State) -> None:
+    """Raise unless a submodel has this tensor, of the shape of the part that its units hold."""
+    if name not in small:
+        raise FedsacError(f"the submodel has no tensor {name}")
+    if part.shape != small[name].shape:
+        raise FedsacError(
+            f"{name}: a submodel with these units has {tuple(part.shape)}, not {tuple(small[name].shape)}"
+        )
 
 
 def _product(numbers: Iterator[int]) -> int:

@@ -38,6 +38,11 @@ class Layout:
         """Number of neurons of each hidden layer."""
         return self.sizes[1:-1]
 
+    @property
+    def classes(self) -> int:
+        """Number of outputs."""
+        return self.sizes[-1]
+
     @cached_property
     def tensor_sizes(self) -> tuple[int, ...]:
         """Number of entries of each weight and each bias, in the order of the parameter vector."""
@@ -83,6 +88,20 @@ class Layout:
         """The layouts of the N submodels with these neurons: boolean masks [N, neurons]."""
         widths = torch.stack([layer.sum(-1) for layer in self.by_layer(neurons)], -1).tolist()
         return [Layout((self.sizes[0], *hidden, self.sizes[-1])) for hidden in widths]
+
+    @property
+    def shape(self) -> "Layout":
+        """What a submodel with all neurons is: this layout."""
+        return self
+
+    def completed(self, neurons: Tensor, rank: Tensor) -> Tensor:
+        """The masks as they are: a perceptron computes something without any neuron of a layer, too."""
+        return neurons
+
+    @cached_property
+    def costs(self) -> Tensor:
+        """How many parameters go when a neuron alone does, float64 [neurons]."""
+        return torch.stack([(~self.held(~one)).sum() for one in torch.eye(self.neurons, dtype=torch.bool)]).double()
 
     def smaller(self, neurons: Tensor) -> "Layout":
         """The layout of the submodel with these neurons: a boolean mask [neurons]."""

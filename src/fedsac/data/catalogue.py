@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
+from math import isqrt
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from fedsac.data.dataset import DataSet
 from fedsac.data.files.functions import read_function
 from fedsac.data.files.labels import class_names, encode
+from fedsac.data.files.memory import GIVEN
 from fedsac.data.files.npzfile import npz_names, read_npz
 from fedsac.data.files.reading import read_table
 from fedsac.data.files.silos import load_silos
@@ -36,6 +38,10 @@ def load(name: str, data_dir: Path | None = None, *, label: str = "label", quiet
     if name in DATA.entries:
         data: DataSet = DATA.resolve(name)(data_dir, quiet)
         return data
+    if name == GIVEN:
+        raise FedsacError(
+            "this run's data was given in memory; go on with fedsac.resume(FOLDER, data=...) and the same data"
+        )
     path = Path(name)
     if path.is_dir():
         return load_silos(path, label)
@@ -88,7 +94,13 @@ def digits(data_dir: Path | None, quiet: bool) -> DataSet:
     bunch = load_digits()
     x = bunch.data.astype(np.uint8)
     return DataSet(
-        DIGITS, x, bunch.target.astype(np.int64), DIGIT_CLASSES, channel=np.zeros(x.shape[1], np.int64), top=16.0
+        DIGITS,
+        x,
+        bunch.target.astype(np.int64),
+        DIGIT_CLASSES,
+        channel=np.zeros(x.shape[1], np.int64),
+        top=16.0,
+        image=(1, 8, 8),
     )
 
 
@@ -128,8 +140,15 @@ def _published(wanted: PublishedDataSet, data_dir: Path | None, quiet: bool) -> 
         top=255.0,
         x_test=split.x_test,
         y_test=split.y_test,
+        image=_square(wanted.channels, plane),
         paper=wanted.paper,
     )
+
+
+def _square(channels: int, plane: int) -> tuple[int, int, int]:
+    """The shape of a square image with so many pixels in each channel."""
+    side = isqrt(plane)
+    return channels, side, side
 
 
 def _from_tables(name: str, where: str, table: Table, test: Table | None) -> DataSet:
@@ -141,7 +160,9 @@ def _from_tables(name: str, where: str, table: Table, test: Table | None) -> Dat
     if test is not None:
         test = aligned(test, f"{where}: x_test", table, "x")
         x_test, y_test = test.x, encode(test.labels or [], classes, f"{where}: y_test")
-    return DataSet(name, table.x, y, classes, table.channel, table.top, x_test, y_test, features=table.features)
+    return DataSet(
+        name, table.x, y, classes, table.channel, table.top, x_test, y_test, features=table.features, image=table.image
+    )
 
 
 def _test_table(path: Path) -> Table | None:

@@ -20,4 +20,10 @@ class DataSet:
     silos: dict[str, np.ndarray] | None = None  # a folder of silos: client name -> its rows of x
     validation: np.ndarray | None = None  # a folder of silos: the server's validation rows of x
     features: tuple[str, ...] = ()  # names of a table's columns, in the order of x
+    image: tuple[int, int, int] | None = None  # channels, height and width of what a row of x is; None: no image
     paper: bool = False  # one of the paper's data sets: POW and CLA then take 2000 samples per client
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether an image is stored pixel by pixel, each with all its channels, and not channel by channel."""
+        return self.image is not None and self.image[0] > 1 and int(self.channel[1]) != int(self.channel[0])

@@ -66,6 +66,8 @@ Scene = Callable[[Deal], list[np.ndarray]]
 def counted_in_classes(scene: Scene) -> Scene:
     """Decorator for a scene whose clients differ in their number of classes, not of samples: methods that weight
     clients by size then use the number of classes."""
+    if not callable(scene):
+        raise FedsacError(f"counted_in_classes decorates a scene, a function of a Deal, not {type(scene).__name__}")
     scene.size_is_classes = True  # type: ignore[attr-defined]
     return scene
 

@@ -12,6 +12,7 @@ from fedsac.rng import stream
 
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.1
 MAX_NAME_BYTES = 200  # of a client's name, which becomes a file name
+LEAST_DEVIATION = 1e-300  # the inverse of a smaller one is no number; such a channel is constant
 PAPER_SAMPLES_PER_CLIENT = 2000  # in the paper's POW and CLA
 
 
@@ -99,6 +100,8 @@ def subsample(data: DataSet, share: float) -> DataSet:
     if data.silos is not None:
         raise FedsacError(f"{data.name}: own silos are taken whole; leave --share out")
     rows = stratified(data.y, np.arange(len(data.y)), share, stream(0, "share"))[0]
+    if not len(rows):
+        raise FedsacError(f"{data.name}: a share of {share:g} of {len(data.y)} samples is none; raise --share")
     if data.x_test is None or data.y_test is None:
         return replace(data, x=data.x[rows], y=data.y[rows])
     test = stratified(data.y_test, np.arange(len(data.y_test)), share, stream(0, "share of the test set"))[0]
@@ -109,7 +112,7 @@ def stratified(
     labels: np.ndarray, rows: np.ndarray, share: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """`share` of the `rows` of every class, rounded to whole samples, and the remaining rows. Both sorted."""
-    picked = []
+    picked = [rows[:0]]
     for label in np.unique(labels[rows]):
         of_class = rng.permutation(rows[labels[rows] == label])
         picked.append(of_class[: round(share * len(of_class))])
@@ -122,9 +125,21 @@ def _normalisation(data: DataSet, validation: np.ndarray) -> tuple[np.ndarray, n
     a deviation of 0 is replaced by 1."""
     x = data.x[validation].astype(np.float64) / data.top
     counts = np.bincount(data.channel) * len(x)
-    mean = np.bincount(data.channel, x.sum(0)) / counts
-    centred = x - mean[data.channel]
-    deviation = np.sqrt(np.bincount(data.channel, (centred**2).sum(0)) / counts)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = np.bincount(data.channel, x.sum(0)) / counts
+        centred = x - mean[data.channel]
+        unit = _unit(centred, data.channel)
+        deviation = np.sqrt(np.bincount(data.channel, ((centred / unit[data.channel]) ** 2).sum(0)) / counts) * unit
+    if not np.isfinite(mean).all() or not np.isfinite(deviation).all():
+        raise FedsacError(f"{data.name}: features are so large that their mean overflows; divide them by a constant")
     # Rounding gives a constant channel a deviation of about 1e-16 of its value: that is 0, too.
-    deviation[deviation <= 1e-12 * np.abs(mean)] = 1
+    deviation[(deviation <= 1e-12 * np.abs(mean)) | (deviation < LEAST_DEVIATION)] = 1
     return mean[data.channel], deviation[data.channel]
+
+
+def _unit(centred: np.ndarray, channel: np.ndarray) -> np.ndarray:
+    """What each channel is divided by before it is squared: 1, but where squares would be 0 or infinite."""
+    unit = np.zeros(channel.max() + 1)
+    np.maximum.at(unit, channel, np.abs(centred).max(0))
+    unit[(unit == 0) | ((unit > 1e-100) & (unit < 1e100))] = 1
+    return unit

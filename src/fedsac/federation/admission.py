@@ -2,16 +2,21 @@
 
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fedsac.compute import evaluation
 from fedsac.contributions.standalone import errors_on_validation
+from fedsac.core.module_layout import ModuleLayout
 from fedsac.data.files.tables import Table
 from fedsac.federation.asking import token
 from fedsac.federation.data import schema_of
+from fedsac.federation.declining import DIVERGED, version_said
 from fedsac.federation.folder import ACTIVE
 from fedsac.federation.members import Member
+from fedsac.federation.networks import network_terms, training_settings, unit_counts
 from fedsac.federation.session import Session
-from fedsac.federation.wire import Order, arrays_of, network_of, shapes
-from fedsac.models.network import Network
+from fedsac.federation.wire import Order, merged, shapes, submodel
 
 MAX_SAMPLES = 10**12  # that a site may claim; larger numbers would overflow where methods weight clients by samples
 POLL_SECONDS = 5.0  # between two checks which sites are connected
@@ -35,15 +40,18 @@ class Admission:
         joined = self._check_schemas(names)
         if not joined:
             return []
-        initial = arrays_of(Network(self._session.prepared.layout, self._session.prepared.initial))
-        facts = {"steps": self._session.federation.config.alone()}
+        prepared = self._session.prepared
+        everything = torch.ones(prepared.layout.neurons, dtype=torch.bool, device=prepared.initial.device)
+        initial = submodel(prepared.layout, prepared.initial, everything)
+        facts = {"steps": self._session.federation.config.alone()} | unit_counts(prepared.layout, everything)
         orders = {name: Order("alone", self._session.run.round, token(), facts, initial) for name in joined}
         expected = {name: shapes(initial) for name in joined}
         answered = self._session.requests.ask(orders, expected, dict.fromkeys(joined, initial))
         for name, arrays in answered.arrays.items():
-            self._measure(name, joined[name], network_of(arrays))
+            trained = merged(prepared.layout, prepared.initial, everything, arrays)
+            self._measure(name, joined[name], trained)
         for name, reason in answered.failed.items():
-            if reason.startswith("diverged"):
+            if reason.startswith(DIVERGED):
                 self._measure(name, joined[name], None)
         return [name for name in joined if name in self._session.members]
 
@@ -81,31 +89,37 @@ class Admission:
                 self._session.requests.refuse(name, reason)
                 continue
             matching[name] = samples
-            self._session.ledger.append("joined", site=name, samples=samples, round=self._session.run.round)
+            runs = version_said(facts.get("fedsac"))
+            self._session.ledger.append(
+                "joined", site=name, samples=samples, round=self._session.run.round, fedsac=runs
+            )
         return matching
 
     @property
     def terms(self) -> dict[str, Any]:
         """What a site is sent when it joins: the schema, the normalisation and the training settings."""
         dealt, config = self._session.prepared.split, self._session.prepared.config
-        data = dealt.data
+        data, layout = dealt.data, self._session.prepared.layout
         schema = schema_of(Table(data.x[:0], None, data.features, data.channel, data.top), data.classes)
-        return {
+        terms = {
             "schema": schema.as_dict() | {"features": list(schema.features), "classes": list(schema.classes)},
             "channel": data.channel.tolist(),
             "mean": dealt.mean.tolist(),
             "deviation": dealt.deviation.tolist(),
-            "settings": {name: getattr(config, name) for name in ("seed", "lr", "batch", "local_steps", "dtype")},
+            "settings": training_settings(config, layout),
         }
+        if isinstance(layout, ModuleLayout):
+            return terms | {"network": network_terms(layout)}
+        return terms | {"sizes": list(layout.sizes)}
 
-    def _measure(self, name: str, samples: int, network: Network | None) -> None:
+    def _measure(self, name: str, samples: int, trained: Tensor | None) -> None:
         """Record a site's contribution: the score on the coordinator's data of the model that it trained alone
         (None: training diverged)."""
         scores: list[float] = [0.0, 0.0]
         error: float | None = 0.0
-        if network is not None:
+        if trained is not None:
             prepared = self._session.prepared
-            params = network.params.to(prepared.initial).unsqueeze(0)
+            params = trained.unsqueeze(0)
             on_v, on_test = (
                 evaluation.evaluate(prepared.layout, params, None, test_set, metric=prepared.metric)[0]
                 for test_set in (prepared.validation, prepared.test)
@@ -114,10 +128,10 @@ class Admission:
             v, metric, seed = prepared.validation, prepared.metric, prepared.config.seed
             errors = errors_on_validation(prepared.layout, params, v, on_v, metric, seed)
             error = None if errors is None else float(errors)
-        self._session.members[name] = Member(samples, scores[0], scores[1], diverged=network is None, error=error)
+        self._session.members[name] = Member(samples, scores[0], scores[1], diverged=trained is None, error=error)
         self._session.requests.refused.pop(name, None)
         self._session.ledger.append(
-            "contribution", site=name, validation=scores[0], test=scores[1], diverged=network is None
+            "contribution", site=name, validation=scores[0], test=scores[1], diverged=trained is None
         )
         self._session.say(f"{name}: contribution {scores[0]:.4f} on {len(self._session.prepared.validation.y)} samples")
 

@@ -1,7 +1,8 @@
 """The Flower app: a ServerApp that runs the coordinator, a ClientApp that runs a site.
 
 Flower starts both in processes of its own. They read the path of their folder from an environment variable, which
-`fedsac federation server` and `site` set; a site also from its node's config.
+`fedsac federation server` sets; a site also from its node's config. `fedsac federation site` does without the
+ClientApp (see `node.py`): it is for Flower's simulation and for whoever runs Flower's own nodes.
 """
 
 import os
@@ -18,10 +19,11 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
+from fedsac.federation.answering import answered
 from fedsac.federation.coordinator import Coordinator
 from fedsac.federation.folder import FAILED_FILE, REQUESTED_FILE, Federation
-from fedsac.federation.introductions import INTRODUCTION, Introductions, introduce
-from fedsac.federation.link import GridLink, packed_reply, read_order
+from fedsac.federation.introductions import Introductions
+from fedsac.federation.link import GridLink
 from fedsac.federation.simulation import SIMULATED_VARIABLE
 from fedsac.federation.site import Site
 
@@ -55,12 +57,7 @@ def train(message: Message, context: Context) -> Message:
     """Carry out one order and return the reply."""
     simulated = os.environ.get(SIMULATED_VARIABLE)
     own = _simulated_site(context) if simulated else str(context.node_config.get("site", ""))
-    if os.environ.get(SITE_VARIABLE):
-        _end_with_parent()
-    site = Site(Path(_folder_named_by(SITE_VARIABLE, str(own))))
-    if INTRODUCTION in message.content:
-        return introduce(site, message)
-    return Message(packed_reply(site.answer(read_order(message))), reply_to=message)
+    return answered(Site(Path(_folder_named_by(SITE_VARIABLE, str(own)))), message)[0]
 
 
 def _nodes(grid: Grid, federation: Federation) -> Callable[[], Mapping[str, int]]:

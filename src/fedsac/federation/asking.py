@@ -1,4 +1,5 @@
-"""Sending orders to sites and checking their replies with the guard; refusals are counted and logged in the ledger."""
+"""Sending orders to sites and checking their replies with the guard; refusals and losses are counted and logged in the
+ledger."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -9,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from fedsac.federation import identity
+from fedsac.federation.declining import DECLINED, OWN_NETWORK, shown
 from fedsac.federation.folder import REVOKED, Federation
 from fedsac.federation.guard import Asked, RefusedError, Reply, admit, printable
 from fedsac.federation.history import signed_order
 from fedsac.federation.ledger import FIRST_PREVIOUS, Ledger
 from fedsac.federation.link import Exchange, Link
 from fedsac.federation.members import Member
-from fedsac.federation.site import DECLINED
 from fedsac.federation.wire import Order, described
 
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
@@ -35,7 +36,7 @@ class CheckedReplies:
 
 
 class Requests:
-    """Sends orders and checks replies. Of sites that are not members yet, `refused` counts successive refusals and
+    """Sends orders and checks replies. Of sites that are not members yet, `refused` counts successive failures and
     `readmitted` how often they were taken in again (a member's are in `Member`); `seen` is how many lines of the ledger
     each site has signed."""
 
@@ -73,7 +74,7 @@ class Requests:
             key = sites[name]["public_key"].encode()
             asked = self._asked(name, orders[name], key, expected[name], start.get(name, {}))
             try:
-                arrays[name] = _admitted(asked, reply)
+                arrays[name] = _admitted(asked, reply, orders[name])
             except RefusedError as error:
                 failed[name] = self.refuse(name, str(error))
                 self._believe(name, reply, key)
@@ -149,14 +150,24 @@ class Requests:
         first = next(iter(orders.values()))
         sites = {name: described(order.arrays, exchange.sent.get(name, 0)) for name, order in orders.items()}
         self.ledger.append("sent", what=first.kind, round=first.round, sites=sites)
+        # If nobody has answered, the fault may be the coordinator's own.
+        counts = len(orders) == 1 or len(exchange.lost) < len(orders)
         for name, reason in sorted(exchange.lost.items()):
-            self.ledger.append("lost", site=name, what=first.kind, round=first.round, reason=reason)
-            self.say(f"{name}: no answer ({reason})")
+            count, aside = self._failed_again(name) if counts else (None, False)
+            body = {"what": first.kind, "round": first.round, "reason": reason, "in_a_row": count, "aside": aside}
+            self.ledger.append("lost", site=name, **body)
+            self.say(f"{name}: no answer ({reason})" + ("; it is set aside" if aside else ""))
 
     def refuse(self, name: str, reason: str) -> str:
-        """Count and log a refusal; after `aside_after` in a row the site is asked no more. Returns the reason as
-        printable text."""
+        """Count and log a refusal. Returns the reason as printable text."""
         reason = printable(reason)
+        count, aside = self._failed_again(name)
+        self.ledger.append("refused", site=name, reason=reason, in_a_row=count, aside=aside)
+        self.say(f"{name}: refused: {reason}" + ("; it is set aside" if aside else ""))
+        return reason
+
+    def _failed_again(self, name: str) -> tuple[int, bool]:
+        """Count a refusal or a loss: how many in a row there were, and whether the site is asked no more."""
         member = self.members.get(name)
         if member is None:
             count = self.refused[name] = self.refused.get(name, 0) + 1
@@ -165,19 +176,18 @@ class Requests:
         aside = count >= self.federation.aside_after
         if member is not None:
             member.aside = member.aside or aside
-        self.ledger.append("refused", site=name, reason=reason, in_a_row=count, aside=aside)
-        self.say(f"{name}: refused: {reason}" + ("; it is set aside" if aside else ""))
-        return reason
+        return count, aside
 
 
-def _admitted(asked: Asked, reply: Reply) -> dict[str, np.ndarray]:
-    """The arrays of a reply that passes the guard. If the site declines, its reason is raised as the refusal, once the
-    signature is checked."""
+def _admitted(asked: Asked, reply: Reply, order: Order) -> dict[str, np.ndarray]:
+    """The arrays of a reply that passes the guard. If the site declines, what its code means is raised as the refusal,
+    once the signature is checked."""
     declined = reply.facts.get(DECLINED)
     if declined is None:
         return admit(asked, reply)
     admit(Asked(asked.site, asked.kind, asked.round, asked.token, max_bytes=asked.max_bytes, check=asked.check), reply)
-    raise RefusedError(printable(declined)[:600])
+    own, ours = reply.facts.get(OWN_NETWORK), order.facts.get(OWN_NETWORK, {}).get("structure")
+    raise RefusedError(shown(declined, runs=reply.facts.get("fedsac"), own=own, ours=ours))
 
 
 def token() -> str:

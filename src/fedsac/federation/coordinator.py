@@ -15,6 +15,7 @@ from fedsac.federation.folder import Federation
 from fedsac.federation.ledger import Ledger
 from fedsac.federation.link import Link
 from fedsac.federation.members import Member, packed, unpacked
+from fedsac.federation.networks import check_supported
 from fedsac.federation.pay import Payer
 from fedsac.federation.session import Session
 from fedsac.methods import make
@@ -132,4 +133,6 @@ def prepared(federation: Federation) -> Prepared:
     METRICS.resolve(config.metric)
     if federation.model:
         config = config.replace(network=federation.model)
-    return prepare_split(config, coordinator_split(federation))
+    made = prepare_split(config, coordinator_split(federation))
+    check_supported(made.layout)
+    return made

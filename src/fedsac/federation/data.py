@@ -11,7 +11,7 @@ from fedsac.data.dataset import DataSet
 from fedsac.data.files.functions import read_function
 from fedsac.data.files.labels import class_names, encode
 from fedsac.data.files.reading import read_table
-from fedsac.data.files.tables import SUFFIXES, Table, aligned
+from fedsac.data.files.tables import SUFFIXES, NoLabelError, Table, aligned
 from fedsac.data.messages import some
 from fedsac.data.split import Split, split
 from fedsac.doors import DATA
@@ -49,9 +49,15 @@ class Schema:
 def read_data(named: str, folder: Path, label: str) -> Table:
     """A table from a file (relative to `folder`) or from module:function, which returns samples x and labels y."""
     if Path(named).suffix.lower() in SUFFIXES:
-        return read_table(folder / named, label, require_label=True)
+        try:
+            return read_table(folder / named, label, require_label=True)
+        except NoLabelError as error:
+            toml = next(name for name in ("site.toml", "federation.toml") if (folder / name).exists())
+            raise FedsacError(f"{error.what}; write the one as label in {folder / toml}") from None
     if not is_function(named):
-        raise FedsacError(f"data {named!r} is neither a {', '.join(SUFFIXES)} file nor module:function")
+        raise FedsacError(
+            f"data {named!r} is neither a {', '.join(SUFFIXES)} file nor module:function; name one in the .toml file"
+        )
     return read_function(DATA, named)[0]
 
 
@@ -74,7 +80,7 @@ def site_data(table: Table, schema: Schema, channel: np.ndarray, where: str) -> 
             f"schemas do not agree: {error}. The site has {own.description()}; "
             f"the federation has {schema.description()}"
         ) from None
-    return DataSet(where, table.x, y, schema.classes, channel, schema.top, features=schema.features)
+    return DataSet(where, table.x, y, schema.classes, channel, schema.top, features=schema.features, image=table.image)
 
 
 def coordinator_split(federation: Federation) -> Split:
@@ -99,5 +105,6 @@ def coordinator_split(federation: Federation) -> Split:
         silos={},
         validation=np.arange(len(table.x)),
         features=table.features,
+        image=table.image,
     )
     return split(data, "silos", 0, None, f.config.seed)

@@ -1,8 +1,10 @@
 """The round loop's engine for a federation: sites are asked to train; they may join, leave, or fail to answer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,13 +12,16 @@ from fedsac.compute import evaluation
 from fedsac.errors import FedsacError
 from fedsac.federation.admission import Admission
 from fedsac.federation.asking import CheckedReplies, token
-from fedsac.federation.folder import ACTIVE, REVOKED
+from fedsac.federation.declining import DIVERGED
+from fedsac.federation.earning import UNCHANGED
+from fedsac.federation.folder import ACTIVE, HARMFUL, REVOKED
 from fedsac.federation.members import contributions, members_of
 from fedsac.federation.pay import Payer
 from fedsac.federation.session import Session
 from fedsac.federation.wire import BATCH_LOSSES, LOCAL_LOSS, Order, merged, shapes
 from fedsac.methods.base import Updates
 from fedsac.runs.running import Running
+from fedsac.runs.screening import harmful, without
 
 RETRY_SECONDS = 5.0  # before a round with too few answers is repeated
 
@@ -52,15 +57,16 @@ class SiteEngine:
         federation, run = self._session.federation, self._session.run
         for attempt in range(federation.repeats + 1):
             present = self._session.link.present() & set(run.task.clients)
-            answered = self._ask([name for name in sorted(present) if not self._session.members[name].aside])
-            if len(answered.arrays) >= federation.min_answers:
-                return AnsweredRound(self._updates(answered))
-            self._session.ledger.append(
-                "repeated", round=run.round + 1, answered=sorted(answered.arrays), wanted=federation.min_answers
-            )
+            asked = [name for name in sorted(present) if not self._session.members[name].aside]
+            failures = {name: self._session.members[name].refused for name in asked}
+            answered = self._ask(asked)
+            updates = self._screened(answered, failures) if answered.arrays else None
+            names = [] if updates is None else sorted(run.task.clients[i] for i in updates.clients)
+            if updates is not None and len(names) >= federation.min_answers:
+                return AnsweredRound(updates)
+            self._session.ledger.append("repeated", round=run.round + 1, answered=names, wanted=federation.min_answers)
             self._session.say(
-                f"round {run.round + 1}: {len(answered.arrays)} answer(s), and it takes {federation.min_answers}; "
-                "once more"
+                f"round {run.round + 1}: {len(names)} answer(s), and it takes {federation.min_answers}; once more"
             )
             if attempt < federation.repeats:
                 self._session.sleep(RETRY_SECONDS)
@@ -116,7 +122,9 @@ class SiteEngine:
         wants = {LOCAL_LOSS: given.local_losses, BATCH_LOSSES: given.batch_losses}
         facts = {name: wanted for name, wanted in wants.items() if wanted}
         sent = {name: self._session.submodel_of(name) for name in names}
-        orders = {name: Order("round", round, token(), facts, sent[name]) for name in names}
+        orders = {
+            name: Order("round", round, token(), facts | self._session.units_of(name), sent[name]) for name in names
+        }
         expected = {}
         for name in names:
             expected[name] = shapes(sent[name])
@@ -126,6 +134,24 @@ class SiteEngine:
                 batches = -(-self._session.members[name].samples // evaluation.LOSS_BATCH_SAMPLES)
                 expected[name][BATCH_LOSSES] = ((batches,), "float64")
         return self._session.requests.ask(orders, expected, sent)
+
+    def _screened(self, answered: CheckedReplies, failures: dict[str, int]) -> Updates:
+        """The updates of those whose replies do no harm. The others are refused; `failures` are how many in a row each
+        site had before this round."""
+        session, updates = self._session, self._updates(answered)
+        names, prepared = session.run.task.clients, session.prepared
+        if session.federation.refuse == HARMFUL:
+            for i, reason in harmful(prepared.layout, prepared.validation, updates).items():
+                session.members[names[i]].refused = failures[names[i]]  # a reply in order has ended the row
+                answered.failed[names[i]] = session.requests.refuse(names[i], reason)
+                updates = without(updates, (i,))
+        unchanged = [name for name in sorted(answered.arrays) if self._is_unchanged(name, answered.arrays[name])]
+        return replace(updates, remarks=updates.remarks | ({UNCHANGED: unchanged} if unchanged else {}))
+
+    def _is_unchanged(self, name: str, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Whether a site has sent back what it was sent."""
+        sent = self._session.submodel_of(name)
+        return all(np.array_equal(arrays[part], sent[part]) for part in sent)
 
     def _updates(self, answered: CheckedReplies) -> Updates:
         """The sites' replies as the `Updates` that a method learns from."""
@@ -144,7 +170,7 @@ class SiteEngine:
             clients=numbers,
             params=torch.stack(rows),
             assignment=given,
-            diverged=tuple(i for i, name in enumerate(clients) if answered.failed.get(name, "").startswith("diverged")),
+            diverged=tuple(i for i, name in enumerate(clients) if answered.failed.get(name, "").startswith(DIVERGED)),
             local_losses=_losses(answered, names, LOCAL_LOSS, torch.cat) if given.local_losses else None,
             batch_losses=_losses(answered, names, BATCH_LOSSES, list) if given.batch_losses else None,
             traffic={"down": answered.payload, "up": up},

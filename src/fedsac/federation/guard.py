@@ -8,6 +8,7 @@ names, types and shapes of its arrays; then that all numbers are finite and that
 import hashlib
 import io
 import json
+import tokenize
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,8 @@ Generous: a round moves a model by a small fraction of its norm, standalone trai
 are replies that would dominate the aggregate."""
 
 MAX_HEADER_BYTES = 1024  # of an .npy file's header, before the numbers
+NO_HEADER = (ValueError, EOFError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)
+"""What numpy raises, or lets through from Python's own parser, where an .npy file's header is none."""
 
 
 class RefusedError(FedsacError):
@@ -39,7 +42,7 @@ class Raw:
     @classmethod
     def of(cls, array: np.ndarray) -> "Raw":
         buffer = io.BytesIO()
-        np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
+        np.save(buffer, np.asarray(array, order="C"), allow_pickle=False)
         return cls(str(array.dtype), array.shape, buffer.getvalue())
 
 
@@ -106,6 +109,8 @@ def admit(asked: Asked, reply: Reply) -> dict[str, np.ndarray]:
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise RefusedError(f"finite: {name} holds NaN or infinity")
+        if name.rpartition(".")[2] == "running_var" and (array < 0).any():
+            raise RefusedError(f"range: {name} is below 0, and a variance is not")
         if name not in asked.start and (array < 0).any():
             raise RefusedError(f"range: {name} is below 0, and a loss is not")
     _step(asked, arrays)
@@ -165,7 +170,7 @@ def _read(name: str, raw: Raw, shape: tuple[int, ...], dtype: str) -> np.ndarray
         if version != (1, 0):
             raise ValueError("an unexpected version")
         file_shape, fortran, file_dtype = np.lib.format.read_array_header_1_0(file)
-    except (ValueError, EOFError) as error:
+    except NO_HEADER as error:
         raise RefusedError(f"format: {name} cannot be read ({' '.join(str(error).split())[:80]})") from None
     if file_shape != shape or file_dtype != np.dtype(dtype) or fortran:
         raise RefusedError(f"shape: inside, {name} is {file_dtype} {list(file_shape)[:8]}, not {dtype} {list(shape)}")

@@ -72,7 +72,10 @@ def coordinator_keys(folder: Path) -> list[bytes]:
     try:
         lines = (folder / COORDINATOR_KEY_FILE).read_bytes().splitlines()
     except OSError as error:
-        raise FedsacError(f"{folder / COORDINATOR_KEY_FILE}: cannot be read ({error.strerror})") from None
+        raise FedsacError(
+            f"{folder / COORDINATOR_KEY_FILE}: cannot be read ({error.strerror}); bring the coordinator's "
+            "server/receipts.pub, under this name"
+        ) from None
     return [line for line in lines if line.strip()]
 
 
@@ -96,7 +99,7 @@ class History:
                     self.gaps.append(said)
                 else:
                     self._adopt(said, *self._follow(said))
-            except (ValueError, LookupError, TypeError, HistoryError) as error:
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError, HistoryError) as error:
                 raise FedsacError(f"{self.path}: line {number + 1} was changed or is damaged ({error})") from None
 
     @property

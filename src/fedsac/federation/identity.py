@@ -5,6 +5,7 @@ signs receipts with a key of its own. Needs the package `cryptography` (`pip ins
 """
 
 import base64
+import hashlib
 import ipaddress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,6 +34,19 @@ def new_key() -> tuple[bytes, bytes]:
     return private, key.public_key().public_bytes(s.Encoding.OpenSSH, s.PublicFormat.OpenSSH)
 
 
+class NoPublicKeyError(FedsacError):
+    """What should be a public key is none."""
+
+
+def fingerprint(public: bytes) -> str:
+    """A public key's fingerprint, as `ssh-keygen -l` prints it: short enough to be compared by telephone."""
+    try:
+        blob = base64.b64decode(public.split()[1], validate=True)
+    except (IndexError, ValueError):
+        raise NoPublicKeyError("it is no public key in OpenSSH's format") from None
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
 def sign(private: bytes, digest: bytes) -> str:
     """The signature over a digest, base64."""
     _require_cryptography()
@@ -48,13 +62,17 @@ def sign(private: bytes, digest: bytes) -> str:
 def signed(public: bytes, digest: bytes, signature: str) -> bool:
     """Whether the signature over the digest was made with this public key's private key."""
     _require_cryptography()
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-    key = load_ssh_public_key(public)
-    assert isinstance(key, ec.EllipticCurvePublicKey)
+    try:
+        key = load_ssh_public_key(public)
+    except (ValueError, NotImplementedError, UnsupportedAlgorithm):
+        return False
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        return False
     try:
         key.verify(base64.b64decode(signature, validate=True), digest, ec.ECDSA(hashes.SHA256()))
     except (InvalidSignature, ValueError):
@@ -107,6 +125,14 @@ def server_certificate(ca_key: bytes, ca: bytes, names: list[str]) -> tuple[byte
     issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]
     builder = builder.add_extension(issuer_id, critical=False)
     return _pem(key), _signed_certificate(builder, issuing_key)
+
+
+def require_certificate(pem: bytes) -> None:
+    """Raise ValueError unless it is a certificate."""
+    _require_cryptography()
+    from cryptography import x509
+
+    x509.load_pem_x509_certificate(pem)
 
 
 def _name(text: str) -> Any:

@@ -85,7 +85,7 @@ def read(path: Path) -> list[Entry]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise FedsacError(f"{path}: cannot be read ({error.strerror})") from None
+        raise FedsacError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from None
     return checked(content[: content.rfind(b"\n") + 1], path)
 
 
@@ -97,14 +97,14 @@ def checked(content: bytes, path: Path) -> list[Entry]:
         where = f"{path}: line {seq + 1}"
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise FedsacError(f"{where} is not JSON: the ledger was changed or is damaged") from None
         if not isinstance(entry, dict) or set(entry) != FIELDS:
             raise FedsacError(f"{where} is not an entry: the ledger was changed or is damaged")
         _check_version(entry["format_version"], where)
         if entry["seq"] != seq or entry["previous"] != previous:
             raise FedsacError(f"{where} does not follow the line before it: lines were removed, added or moved")
-        if entry["hash"] != _hash(entry):
+        if entry["hash"] != _hash_if_any(entry):
             raise FedsacError(f"{where} was changed: its hash does not match")
         previous = entry["hash"]
         entries.append(entry)
@@ -120,6 +120,14 @@ def line_hash(seq: int, previous: str, content: str) -> str:
     """The hash of the line with this number, after the line with the hash `previous`."""
     chained = {"format_version": LEDGER_VERSION, "seq": seq, "previous": previous, "content": content}
     return hashlib.sha256(canonical(chained)).hexdigest()
+
+
+def _hash_if_any(entry: Entry) -> str | None:
+    """The hash of a line that was read; None of one that was never written, for no JSON of ours says infinity."""
+    try:
+        return _hash(entry)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _hash(entry: Entry) -> str:

@@ -11,7 +11,8 @@ from fedsac.runs.setup import Members
 class Member:
     """A site that has joined. `samples` was fixed then; `validation` and `test` are its contribution on the
     coordinator's two sets, and `error` is the standard error of the first (None: not known); `refused` counts
-    successive refusals; a site set `aside` is asked no more, until it was `readmitted` once more than before."""
+    successive failures (refusals, and orders without an answer); a site set `aside` is asked no more, until it was
+    `readmitted` once more than before."""
 
     samples: int
     validation: float

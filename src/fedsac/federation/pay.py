@@ -5,13 +5,16 @@ from functools import cached_property
 from pathlib import Path
 
 from fedsac.atomic import write_atomic
-from fedsac.federation.folder import REVOKED, Federation, read_json, write_json
+from fedsac.federation.earning import earned, taking_part
+from fedsac.federation.folder import REVOKED, TAKING_PART, Federation, read_json, write_json
 from fedsac.federation.history import signed_receipt
 from fedsac.federation.ledger import Entry, canonical
+from fedsac.federation.networks import counts_of, file_network
 from fedsac.federation.session import Session
-from fedsac.federation.wire import Order, arrays_of, digest, network_of
+from fedsac.federation.wire import Order, arrays_of, digest
 from fedsac.models.files import ModelFile
 from fedsac.runs.records import RoundScores, evaluate
+from fedsac.runs.running import Running
 
 POLL_SECONDS = 5.0  # between two attempts to deliver rewards
 
@@ -67,8 +70,12 @@ class Payer:
         return bool(self._session.federation.sites()[name]["status"] != REVOKED)
 
     @cached_property
+    def _run(self) -> Running:
+        return earned(self._session)
+
+    @cached_property
     def _scores(self) -> RoundScores:
-        run = self._session.run
+        run = self._run
         return evaluate([run], [run.reward.models])[0]
 
     def _save(self, name: str) -> None:
@@ -76,9 +83,11 @@ class Payer:
         without it."""
         federation, dealt = self._session.federation, self._session.prepared.split
         federation.rewards.mkdir(mode=0o700, exist_ok=True)
-        arrays, data = self._session.reward_of(name), dealt.data
+        arrays, data = self._session.reward_of(name, self._run), dealt.data
         facts = {"client": name, "method": federation.config.method, "round": self._session.run.round}
-        file = ModelFile(network_of(arrays), data.classes, data.features, data.top, dealt.mean, dealt.deviation, facts)
+        units = self._session.units_of(name, self._run.reward)
+        network = file_network(self._session.prepared.layout, units, arrays)
+        file = ModelFile(network, data.classes, data.features, data.top, dealt.mean, dealt.deviation, facts)
         write_atomic(_model_path(federation, name), file.pack())
         key = (federation.server / "receipts.key").read_bytes()
         write_json(federation.receipts / f"{name}.json", signed_receipt(self._reward_entry(name, digest(arrays)), key))
@@ -88,7 +97,7 @@ class Payer:
         for entry in reversed(self._session.ledger.of_kind("reward")):
             if (entry["body"]["site"], entry["body"]["sha256"]) == (name, sha256):
                 return entry
-        run = self._session.run
+        run = self._run
         i, member = run.task.clients.index(name), self._session.members[name]
         submodel, reputations = run.reward_submodels[i], run.assignment.reputations
         return self._session.ledger.append(
@@ -107,6 +116,7 @@ class Payer:
             accuracy_test=self._scores.test[i],
             extra_epoch=run.assignment.extra_epoch,
             samples=member.samples,
+            taking_part=taking_part(run.records, name) if self._session.federation.pay == TAKING_PART else None,
             rounds=[record["round"] for record in run.records if name in record["answered"]],
             sha256=sha256,
         )
@@ -119,8 +129,10 @@ class Payer:
         orders = {}
         for name, body in bodies.items():
             receipt = read_json(federation.receipts / f"{name}.json")
-            facts = {"receipt": receipt, "extra_epoch": body["extra_epoch"]}
-            arrays = arrays_of(ModelFile.load(_model_path(federation, name)).network)
+            network = ModelFile.load(_model_path(federation, name), federation.model or None).network
+            units = counts_of(network, self._session.prepared.layout)
+            facts = {"receipt": receipt, "extra_epoch": body["extra_epoch"], **units}
+            arrays = arrays_of(network)
             token = hashlib.sha256(canonical(receipt)).hexdigest()
             orders[name] = Order("reward", body["round"], token, facts, arrays)
         answered = self._session.requests.ask(orders, {name: {} for name in orders}, {})

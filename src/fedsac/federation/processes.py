@@ -1,26 +1,37 @@
-"""Starting Flower's programs: the server (SuperLink) behind the gate, a site's node (SuperNode), the flwr command."""
+"""Starting Flower's programs: the server (SuperLink) behind the gate, a site's node, the flwr command."""
 
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
 from fedsac.federation.data import read_data
-from fedsac.federation.folder import ACTIVE, FAILED_FILE, REQUESTED_FILE, Federation, SiteSettings, write_json
-from fedsac.federation.setup import host_of
+from fedsac.federation.folder import (
+    ACTIVE,
+    FAILED_FILE,
+    REQUESTED_FILE,
+    Federation,
+    SiteSettings,
+    check_address,
+    write_json,
+)
+from fedsac.federation.hub import SECRET_VARIABLE, new_secret
+from fedsac.federation.logs import log_to, rotate
 from fedsac.version import __version__
 
 LOOPBACK = "127.0.0.1"
+HUB = (sys.executable, "-m", "fedsac.federation.hub")
 POLL_SECONDS = 2.0  # between two checks for new sites and requested runs
 RUN_CHECK_SECONDS = 10.0  # between two questions to Flower whether a run is still going
 MAX_SUBMISSIONS = 5  # of a run that Flower ends before it is over, without an error of ours
@@ -28,6 +39,11 @@ START_TIMEOUT_SECONDS = 120  # for Flower's server
 STOP_TIMEOUT_SECONDS = 20  # for a process to end when it is asked to
 PORT_TIMEOUT_SECONDS = 10  # for an earlier server to release its port
 FLWR_TIMEOUT_SECONDS = 120  # for a call of the flwr command
+LOG_LINES = 200  # of the end of a log, in which its last error is looked for
+SHUTDOWN = re.compile(
+    r"gracefully|shut(ting)?[ -]?down|Exiting|Background on this error|Finished server|startup failed|Waiting for", re.I
+)
+ERROR = re.compile(r"\w(Error|Exception)\b|\bERROR\b|^error:|\bfailed\b|does not point to|cannot ", re.I)
 NO_TELEMETRY = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -100,41 +116,55 @@ class Server:
 
     def serve(self) -> None:
         """Serve until interrupted."""
+        from fedsac.federation.callers import Callers
         from fedsac.federation.gate import Gate, serve_gate
+        from fedsac.federation.metrics import serve_metrics
 
         f = self.federation
-        host = host_of(f.address)
+        host = check_address(f.address)
         if f.insecure:
             self.say("WARNING: insecure = true: models and replies cross the network unencrypted")
         _require_free(LOOPBACK, f.control_port)
         command = [
-            *(program("flower-superlink"), "--host", LOOPBACK, "--port", str(f.control_port)),
+            *(*HUB, "superlink", "--host", LOOPBACK, "--port", str(f.control_port)),
             *("--database", str(f.server / "superlink.db"), "--disable-runtime-dependency-installation"),
+            *("--isolation", "process", "--superexec-auth-secret-file", str(self.control.secret)),
             *(["--insecure"] if f.insecure else _tls(f.server)),
         ]
-        env = environment(self.control.home, FEDSAC_FEDERATION=str(f.path))
-        superlink = start_process(command, env, f.server / "superlink.log")
+        ours = {"FEDSAC_FEDERATION": str(f.path), SECRET_VARIABLE: str(self.control.secret)}
+        env = environment(self.control.home, **ours)
+        superlink, executor = start_process(command, env, f.server / "superlink.log"), None
         try:
             wait_until_ready(lambda: is_listening(LOOPBACK, f.control_port), superlink, f.server / "superlink.log")
+            trust = [] if f.insecure else [str(f.server / "ca.pem")]
+            command = [*HUB, "executor", f"{LOOPBACK}:{f.control_port}", *trust]
+            executor = start_process(command, env, f.server / "superlink.log")
             self._follow_sites()
-            gate = Gate(LOOPBACK, f.control_port, None if f.insecure else f.server / "ca.pem", f.max_message_bytes)
-            where = host if host in (LOOPBACK, "localhost", "::1") else "0.0.0.0"
+            ca, callers = (None, None) if f.insecure else (f.server / "ca.pem", Callers(f))
+            gate = Gate(LOOPBACK, f.control_port, ca, f.max_message_bytes, callers)
+            where = host if host in (LOOPBACK, "localhost", "::1") else ("::" if ":" in host else "0.0.0.0")
             port = int(f.address.rpartition(":")[2])
             tls = (None, None) if f.insecure else (f.server / "server.pem", f.server / "server.key")
             serve_gate(gate, where, port, *tls)
+            if f.metrics_port:
+                serve_metrics(f, f.metrics_port)
             self.say(f"serving {f.path.name} at {f.address}; start the sites, then: fedsac federation run {f.path}")
-            while superlink.poll() is None:
+            while superlink.poll() is None and executor.poll() is None:
                 self._follow_sites()
+                rotate(f.server / "superlink.log")
                 time.sleep(POLL_SECONDS)
             raise FedsacError(f"Flower's server has ended; {last_line(f.server / 'superlink.log')}")
         finally:
-            stop_process(superlink)
+            for process in (superlink, executor):
+                if process is not None:
+                    stop_process(process)
 
     def _follow_sites(self) -> None:
         """Register the keys of new sites, remove those that were revoked, and submit a requested run."""
         for name, site in ({} if self.federation.insecure else self.federation.sites()).items():
             if site["status"] == ACTIVE and name not in self.registered:
-                self.registered[name] = self.control.register(site["public_key"], name)
+                known = self.registered.values()
+                self.registered[name] = self.control.register(site["public_key"], name, known)
             elif site["status"] == "revoked" and name in self.registered:
                 self.control.unregister(self.registered.pop(name))
                 self.say(f"the key of {name} is revoked")
@@ -185,16 +215,32 @@ class FlowerControl:
             f"{'insecure = true' if insecure else trust}\n"
         )
         write_atomic(self.home / "config.toml", connection.encode())
+        self.secret = new_secret(self.home, f"{LOOPBACK}:{federation.control_port}")
 
-    def register(self, public_key: str, name: str) -> int:
-        """Register a site's key; returns its node."""
+    def register(self, public_key: str, name: str, known: Collection[int] = ()) -> int:
+        """Register a site's key; returns its node. The server may have been killed after Flower had taken the key and
+        before the node was written down: then it is the one that is not `known`."""
         key = self.federation.server / "flwr" / f"{name}.pub"  # from sites.json, not from the site's folder
         key.write_text(public_key)
-        reply = self._flwr("supernode", "register", str(key), "federation", "--name", name)
-        return int(reply["node-id"])
+        try:
+            return int(self._flwr("supernode", "register", str(key), "federation", "--name", name)["node-id"])
+        except FedsacError as error:
+            unknown = self.registered_nodes() - set(known) if "already in use" in str(error) else set()
+            if len(unknown) != 1:
+                raise
+            return unknown.pop()
 
     def unregister(self, node: int) -> None:
-        self._flwr("supernode", "unregister", str(node), "federation")
+        """Remove a node's key; it may have been removed before the server was killed."""
+        try:
+            self._flwr("supernode", "unregister", str(node), "federation")
+        except FedsacError:
+            if node in self.registered_nodes():
+                raise
+
+    def registered_nodes(self) -> set[int]:
+        """The nodes whose keys Flower has."""
+        return {int(node["node-id"]) for node in self.nodes() if node["status"] != "unregistered"}
 
     def submit(self, *more: str) -> str:
         """Start a run; returns Flower's id of it."""
@@ -232,23 +278,12 @@ def run_site(folder: Path, say: Callable[[str], None]) -> None:
     samples = len(read_data(s.data, s.path, s.label).x)
     if s.insecure:
         say("WARNING: insecure = true: models and replies cross the network unencrypted")
-    home = s.path / "flwr"
-    home.mkdir(exist_ok=True)
-    port = s.port or free_port()
-    command = [
-        *(program("flower-supernode"), "--superlink", s.address, "--host", LOOPBACK, "--port", str(port)),
-        *(["--insecure"] if s.insecure else ["--root-certificates", str(s.path / "ca.pem")]),
-        *([] if s.insecure else ["--auth-supernode-private-key", str(s.path / "key")]),
-        *("--node-config", f"site={json.dumps(str(s.path))}"),
-    ]
-    threads = {"OMP_NUM_THREADS": str(s.threads)} if s.threads else {}
     say(f"site {s.name}: {samples} samples in {s.data}, server {s.address}")
-    node = start_process(command, environment(home, FEDSAC_SITE=str(s.path), **threads), s.path / "site.log")
-    try:
-        node.wait()
-    finally:
-        stop_process(node)
-    raise FedsacError(f"Flower's node has ended; {last_line(s.path / 'site.log')}")
+    os.environ.update(NO_TELEMETRY)  # before Flower is imported
+    log_to(s.path / "site.log", s.name, s.log)
+    from fedsac.federation.node import Node
+
+    Node(s, say).serve()
 
 
 def _tls(server: Path) -> list[str]:
@@ -265,7 +300,10 @@ def _require_free(host: str, port: int) -> None:
         if not is_listening(host, port):
             return
         time.sleep(0.5)
-    raise FedsacError(f"port {port} on {host} is in use; is this federation's server running already?")
+    raise FedsacError(
+        f"port {port} on {host} is in use; is this federation's server running already? Else write another "
+        "control_port in federation.toml"
+    )
 
 
 def is_listening(host: str, port: int) -> bool:
@@ -292,8 +330,11 @@ def wait_until_ready(ready: Callable[[], bool], process: "subprocess.Popen[bytes
 
 
 def last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return f"its last line in {log} is: {lines[-1].strip()[:200] if lines else 'none'}"
+    """The cause, as far as a log tells it: its last error, not what Flower says while it shuts down after that."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:]]
+    lines = [line for line in lines if line and not SHUTDOWN.search(line)]
+    errors = [line for line in lines if ERROR.search(line)]
+    return f"{log} says: {([*lines, *errors][-1] if lines else 'nothing')[:200]}"
 
 
 def stop_process(process: "subprocess.Popen[bytes]") -> None:

@@ -10,7 +10,8 @@ from fedsac.federation.folder import Federation
 from fedsac.federation.ledger import Ledger
 from fedsac.federation.link import Link
 from fedsac.federation.members import Member
-from fedsac.federation.wire import submodel
+from fedsac.federation.networks import unit_counts
+from fedsac.federation.wire import reward, submodel
 from fedsac.methods.base import Assignment
 from fedsac.runs.running import Running
 from fedsac.runs.setup import Prepared
@@ -38,12 +39,17 @@ class Session:
 
     def submodel_of(self, name: str) -> dict[str, np.ndarray]:
         """The submodel that a site trains next, as arrays."""
-        return self._part(self.run.assignment, name)
-
-    def reward_of(self, name: str) -> dict[str, np.ndarray]:
-        """The submodel that a site would keep now, as arrays."""
-        return self._part(self.run.reward, name)
-
-    def _part(self, given: Assignment, name: str) -> dict[str, np.ndarray]:
-        i = self.run.task.clients.index(name)
+        given, i = self.run.assignment, self._number(name)
         return submodel(self.prepared.layout, given.model(i), given.neurons[i])
+
+    def units_of(self, name: str, given: Assignment | None = None) -> dict[str, list[int]]:
+        """What an order says of the submodel beside its arrays (None: of the one that the site trains next)."""
+        return unit_counts(self.prepared.layout, (given or self.run.assignment).neurons[self._number(name)])
+
+    def reward_of(self, name: str, run: Running | None = None) -> dict[str, np.ndarray]:
+        """The submodel that a site would keep now, as arrays, if it is paid as in `run` (None: as it trains)."""
+        given, i = (run or self.run).reward, self._number(name)
+        return reward(self.prepared.layout, given.model(i), given.neurons[i])
+
+    def _number(self, name: str) -> int:
+        return self.run.task.clients.index(name)

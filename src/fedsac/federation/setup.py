@@ -3,63 +3,112 @@
 from pathlib import Path
 from typing import Any
 
-from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.errors import FedsacError
 from fedsac.federation import identity
-from fedsac.federation.folder import ACTIVE, LEFT, RESERVED_SITE_NAMES, REVOKED, SITE_NAME, Federation
+from fedsac.federation.folder import (
+    ACTIVE,
+    LEFT,
+    REVOKED,
+    Federation,
+    check_address,
+    read_json,
+    write_json,
+    write_owned,
+)
+from fedsac.federation.joining import INVITATION_FILE, Invitation, check_name, new_site, proven_key, require_certificate
 
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "::1"]
 
 
 def init(path: Path, sites: list[str], address: str, *, insecure: bool = False) -> None:
-    """Create a federation's folder with these sites."""
+    """Create a federation's folder, with these sites and their keys (none: sites make theirs and join later)."""
+    if path.exists() and not path.is_dir():
+        raise FedsacError(f"{path} is a file; name a new folder")
     if path.exists() and any(path.iterdir()):
         raise FedsacError(f"{path} is not empty; name a new folder")
-    if len(sites) < 2:
-        raise FedsacError(f"{len(sites)} site(s); a federation takes at least 2, as in --sites a,b,c")
+    if len(sites) == 1:
+        raise FedsacError("1 site; a federation takes at least 2, as in --sites a,b,c (or none: sites join later)")
     if len(set(sites)) < len(sites):
-        raise FedsacError("two sites have the same name")
+        raise FedsacError("two sites have the same name; give each its own in --sites")
     for name in sites:
         check_name(name)
-    host = host_of(address)
+    host = check_address(address)
     server = path / "server"
-    server.mkdir(parents=True)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    server.mkdir(mode=0o700)
     ca_key, ca = identity.authority()
     key, certificate = identity.server_certificate(ca_key, ca, list(dict.fromkeys([host, *LOOPBACK_NAMES])))
     receipts_key, receipts = identity.new_key()
-    _write(server / "ca.key", ca_key, secret=True)
-    _write(server / "ca.pem", ca)
-    _write(server / "server.key", key, secret=True)
-    _write(server / "server.pem", certificate)
-    _write(server / "receipts.key", receipts_key, secret=True)
-    _write(server / "receipts.pub", receipts)
-    _write(path / "federation.toml", _federation_toml(address, insecure).encode())
-    Federation.load(path).set_sites({})
+    write_owned(server / "ca.key", ca_key)
+    write_owned(server / "ca.pem", ca)
+    write_owned(server / "server.key", key)
+    write_owned(server / "server.pem", certificate)
+    write_owned(server / "receipts.key", receipts_key)
+    write_owned(server / "receipts.pub", receipts)
+    write_owned(path / "federation.toml", _federation_toml(address, insecure).encode())
+    federation = Federation.load(path)
+    federation.set_sites({})
+    write_json(path / INVITATION_FILE, invitation(federation))
     for name in sites:
         add(path, name)
 
 
 def add(path: Path, name: str) -> Path:
-    """Add a site: returns its folder, which holds its key and is to be carried to the site's host."""
-    federation = Federation.load(path)
-    check_name(name)
-    _require_not_over(federation)
-    sites = federation.sites()
-    if name in sites:
-        raise FedsacError(f"{path} has a site {name} already")
+    """Add a site and make its key here: returns its folder, which is to be carried to the site's host. (Better:
+    `joining.py`, where the key never leaves the site.)"""
+    federation = _open_to(path, name)
     folder = path / name
     if folder.exists():
         raise FedsacError(f"{folder} is there already; name another site")
-    folder.mkdir()
-    private, public = identity.new_key()
-    _write(folder / "key", private, secret=True)
-    _write(folder / "key.pub", public)
-    _write(folder / "ca.pem", (federation.server / "ca.pem").read_bytes())
-    _write(folder / "coordinator.pub", (federation.server / "receipts.pub").read_bytes())
-    _write(folder / "site.toml", _site_toml(name, federation).encode())
-    federation.set_sites(sites | {name: {"public_key": public.decode(), "status": ACTIVE}})
+    public = new_site(folder, name, invitation(federation))
+    enter(federation, name, public)
     return folder
+
+
+def admit(path: Path, name: str, request: Path) -> str:
+    """Add a site whose key was made at the site: its public key is in the `request` that `join` has written there.
+    Returns the key's fingerprint."""
+    federation = _open_to(path, name)
+    public = proven_key(read_json(request), name, invitation(federation), request)
+    if public.decode() in [site["public_key"] for site in federation.sites().values()]:
+        raise FedsacError(f"{request}: its key is another site's; make a new one with: fedsac federation join")
+    enter(federation, name, public)
+    return identity.fingerprint(public)
+
+
+def _open_to(path: Path, name: str) -> Federation:
+    """The federation, if a new site with this name can be added."""
+    federation = Federation.load(path)
+    check_name(name)
+    _require_not_over(federation)
+    if name in federation.sites():
+        raise FedsacError(f"{path} has a site {name} already; name another one")
+    return federation
+
+
+def enter(federation: Federation, name: str, public: bytes) -> None:
+    federation.set_sites(federation.sites() | {name: {"public_key": public.decode(), "status": ACTIVE}})
+
+
+def invitation(federation: Federation) -> Invitation:
+    """What a site needs to join: nothing secret."""
+    return {
+        "address": federation.address,
+        "insecure": federation.insecure,
+        "ca": (federation.server / "ca.pem").read_text(),
+        "coordinator": (federation.server / "receipts.pub").read_text(),
+    }
+
+
+def require_server_files(federation: Federation) -> None:
+    """Raise unless the coordinator's keys and certificates are there."""
+    remedy = "bring it back from the backup of this folder"
+    for name in ("receipts.key", "receipts.pub", "server.key"):
+        if not (federation.server / name).is_file():
+            raise FedsacError(f"{federation.server / name}: there is no such file; {remedy}")
+    for name in ("ca.pem", "server.pem"):
+        require_certificate(federation.server / name, remedy)
 
 
 def remove(path: Path, name: str, *, revoked: bool) -> None:
@@ -93,7 +142,9 @@ _GONE = {LEFT: "has left", REVOKED: "was revoked"}
 def _sites_with(federation: Federation, name: str) -> dict[str, dict[str, Any]]:
     sites = federation.sites()
     if name not in sites:
-        raise FedsacError(f"{federation.path} has no site {name}; there are {', '.join(sites)}")
+        raise FedsacError(
+            f"{federation.path} has no site {name}; name one that was added: {', '.join(sites) or 'none yet'}"
+        )
     return sites
 
 
@@ -103,26 +154,6 @@ def _require_not_over(federation: Federation) -> None:
             f"the run of {federation.path} is over: there is no round that a site could join; found a new federation "
             "with: fedsac federation init"
         )
-
-
-def check_name(name: str) -> None:
-    if not SITE_NAME.fullmatch(name) or name in RESERVED_SITE_NAMES:
-        raise FedsacError(f"{name!r} cannot be a site's name; use letters, digits, dots, dashes (and not server)")
-
-
-def host_of(address: str) -> str:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit():
-        raise FedsacError(f"{address!r} is no address; write host:port, as in hub.example.org:9092")
-    return host.strip("[]")
-
-
-def _write(path: Path, content: bytes, *, secret: bool = False) -> None:
-    if secret:
-        path.touch(mode=0o600)  # permissions first, then the content
-        path.write_bytes(content)
-        return
-    write_atomic(path, content)
 
 
 def _federation_toml(address: str, insecure: bool) -> str:
@@ -135,15 +166,18 @@ validation = "validation.csv"   # the coordinator's data, beside this file: .npz
 test = ""                       # a test file, if there is one
 label = "label"                 # the label column
 classes = []                    # all classes, where the validation data does not have every one
-model = ""                      # module:factory; else the perceptron of `hidden` below
+model = ""                      # a network, by name or module:factory; else the perceptron of `hidden` below
 min_answers = 2                 # a round with fewer answers is repeated
 wait = 600                      # seconds for sites to come before the first round, and for rewards to be fetched
 timeout = 600                   # seconds for an answer
 repeats = 20                    # of a round with too few answers
-aside_after = 3                 # refusals in a row, and a site is asked no more
+aside_after = 3                 # refusals, or orders without an answer, in a row, and a site is asked no more
 max_step = 10.0                 # how far a reply may move a model, as a multiple of 1 + its length
+refuse = "harmful"              # also replies that would wreck the model on validation data; or "nothing"
+pay = "taking-part"             # less for who trained in fewer than half of its rounds; "contribution": as in the paper
 max_message_mb = 512
 control_port = 9093             # on loopback: Flower's own server, which runs are submitted to
+metrics_port = 0                # on loopback: http://127.0.0.1:PORT/metrics for Prometheus; 0: none
 insecure = {str(insecure).lower()}                # true: no TLS and no node keys
 
 [run]
@@ -155,17 +189,4 @@ local_steps = {defaults.local_steps}
 batch = {defaults.batch}
 hidden = [200, 200]
 dtype = "{defaults.dtype}"
-"""
-
-
-def _site_toml(name: str, federation: Federation) -> str:
-    return f"""format_version = {FORMAT_VERSION}
-name = "{name}"
-data = "data.csv"               # beside this file: .npz, .csv or .parquet; or module:function, which returns x and y
-label = "label"                 # the label column
-address = "{federation.address}"
-port = 0                        # of Flower's own server on this host's loopback; 0: any free one
-threads = 0                     # CPU threads; 0: all cores
-device = "cpu"
-insecure = {str(federation.insecure).lower()}
 """

@@ -5,6 +5,7 @@ the sites, as many at a time as there are cores (or on a Ray cluster). Needs `fe
 """
 
 import importlib.util
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,16 +13,19 @@ from pathlib import Path
 import numpy as np
 
 from fedsac.config import Config
+from fedsac.core.module_layout import ModuleLayout
+from fedsac.data.dataset import DataSet
 from fedsac.errors import FedsacError
 from fedsac.federation.folder import EXCLUDED_SETTINGS, FAILED_FILE, REQUESTED_FILE, Federation
+from fedsac.federation.hub import SECRET_VARIABLE
 from fedsac.federation.processes import (
+    HUB,
     LOOPBACK,
     FlowerControl,
     environment,
     free_port,
     is_listening,
     last_line,
-    program,
     start_process,
     stop_process,
     wait_until_ready,
@@ -30,6 +34,10 @@ from fedsac.federation.setup import init
 from fedsac.runs.setup import DEFAULTS, prepare
 
 SIMULATED_VARIABLE = "FEDSAC_SIMULATED"
+UNLIMITED = {
+    **{"least_samples": "0", "least_batch": "0", "least_steps": "0", "least_rows": "0"},
+    **{"highest_lr": "inf", "most_rounds": str(10**9), "blur": "0.0"},
+}
 
 
 def simulate(config: Config, path: Path, say: Callable[[str], None]) -> None:
@@ -40,11 +48,12 @@ def simulate(config: Config, path: Path, say: Callable[[str], None]) -> None:
     federation = Federation.load(path)
     control = FlowerControl(federation, insecure=True)
     command = [
-        *(program("flower-superlink"), "--simulation", "--insecure", "--host", LOOPBACK),
+        *(*HUB, "superlink", "--simulation", "--insecure", "--host", LOOPBACK),
         *("--port", str(federation.control_port), "--disable-runtime-dependency-installation"),
     ]
     (federation.server / REQUESTED_FILE).touch()
     variables = {"FEDSAC_FEDERATION": str(federation.path), SIMULATED_VARIABLE: "1", "OMP_NUM_THREADS": "1"}
+    variables[SECRET_VARIABLE] = str(control.secret)
     log = federation.server / "superlink.log"
     superlink = start_process(command, environment(control.home, RAY_USAGE_STATS_ENABLED="0", **variables), log)
     try:
@@ -79,13 +88,40 @@ def deal_out(config: Config, path: Path) -> None:
     dealt, data = ready.split, ready.split.data
     init(path, list(dealt.clients), f"{LOOPBACK}:{free_port()}")
     labels = np.array(data.classes)
+    any_network = isinstance(ready.layout, ModuleLayout)
+
+    def save(file: Path, x: np.ndarray, y: np.ndarray) -> None:
+        if any_network and data.image is not None:
+            np.savez(file, x=_images(x, data), y=labels[y])
+        else:
+            _save(file, x, labels[y], data.channel)
+
+    own = config.network if any_network else ""
     for name, rows in zip(dealt.clients, dealt.rows, strict=True):
-        _save(path / name / "data.npz", data.x[rows], labels[data.y[rows]], data.channel)
+        save(path / name / "data.npz", data.x[rows], data.y[rows])
         toml = path / name / "site.toml"
-        toml.write_text(toml.read_text().replace('"data.csv"', '"data.npz"'))
-    _save(path / "validation.npz", data.x[dealt.validation], labels[data.y[dealt.validation]], data.channel)
-    _save(path / "test.npz", dealt.x_test, labels[dealt.y_test], data.channel)
+        text = toml.read_text().replace('"data.csv"', '"data.npz"').replace('model = ""', f'model = "{own}"')
+        toml.write_text(unlimited(text))
+    save(path / "validation.npz", data.x[dealt.validation], data.y[dealt.validation])
+    save(path / "test.npz", dealt.x_test, dealt.y_test)
     (path / "federation.toml").write_text(_toml(ready.config, data.classes))
+
+
+def unlimited(toml: str) -> str:
+    """A site.toml without limits on what the site answers: the data is this machine's own, and a simulation computes
+    what a local run computes."""
+    for name, value in UNLIMITED.items():
+        toml = re.sub(rf"^{name} = \S+", f"{name} = {value}", toml, flags=re.MULTILINE)
+    return toml
+
+
+def _images(x: np.ndarray, data: DataSet) -> np.ndarray:
+    """Rows as the images that they are, channels last."""
+    assert data.image is not None
+    channels, height, width = data.image
+    if data.channels_last or channels == 1:
+        return x.reshape(len(x), height, width, *([channels] if channels > 1 else []))
+    return x.reshape(len(x), channels, height, width).transpose(0, 2, 3, 1)
 
 
 def _save(path: Path, x: np.ndarray, y: np.ndarray, channel: np.ndarray) -> None:

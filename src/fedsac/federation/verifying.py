@@ -5,16 +5,36 @@ from pathlib import Path
 from fedsac.errors import FedsacError
 from fedsac.federation import identity
 from fedsac.federation.folder import Federation, SiteSettings, read_json
-from fedsac.federation.guard import reply_digest
+from fedsac.federation.guard import printable, reply_digest
 from fedsac.federation.history import History, check_receipt
 from fedsac.federation.ledger import Entry, read
 from fedsac.federation.wire import arrays_of, digest
 from fedsac.models.files import ModelFile
 
+MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What comes of lines whose hashes hold and that say something else than such a line says."""
+
 
 def verify(federation: Federation) -> list[str]:
     """Check the ledger, the sites' signatures in it, and all receipts and rewards in the folder: a line on each that is
     right, `FedsacError` at the first that is wrong."""
+    try:
+        return _verified(federation)
+    except MISSHAPEN as error:
+        raise _misshapen(federation.path, error) from error
+
+
+def _misshapen(path: Path, error: Exception) -> FedsacError:
+    what = f"{type(error).__name__}: {printable(error)[:80]}"
+    return FedsacError(f"{path}: ledger, heads or receipt say what no fedsac writes ({what}): changed, or damaged")
+
+
+def _verified(federation: Federation) -> list[str]:
+    if not federation.ledger.exists():
+        raise FedsacError(
+            f"{federation.ledger}: there is none yet; the run writes it, which begins with: fedsac federation run "
+            f"{federation.path}"
+        )
     entries = read(federation.ledger)
     lines = [f"ledger: {_length_and_head(entries)}, and the chain holds", _check_signatures(federation, entries)]
     keys = [(federation.server / "receipts.pub").read_bytes()]
@@ -31,6 +51,13 @@ def verify(federation: Federation) -> list[str]:
 def verify_site(folder: Path, ledger: Path | None) -> list[str]:
     """Check what a site has: the heads that the coordinator signed, its receipt and its reward; and, if there is a copy
     of it, the `ledger`. A line on each that is right, `FedsacError` at the first that contradicts the rest."""
+    try:
+        return _verified_site(folder, ledger)
+    except MISSHAPEN as error:
+        raise _misshapen(folder, error) from error
+
+
+def _verified_site(folder: Path, ledger: Path | None) -> list[str]:
     site = SiteSettings.load(folder)
     history = History(site.path)
     history.check_statements()
@@ -128,6 +155,6 @@ def _check_reward(site: Path, base: Path) -> list[str]:
     reward, body = site / "reward.safetensors", read_json(site / "receipt.json")["body"]
     if not reward.exists() or body["extra_epoch"]:
         return []
-    if digest(arrays_of(ModelFile.load(reward).network)) != body["sha256"]:
+    if digest(arrays_of(ModelFile.load(reward, SiteSettings.load(site).model or None).network)) != body["sha256"]:
         raise FedsacError(f"{reward}: not the model that the receipt is for")
     return [f"{reward.relative_to(base)}: the model that the receipt is for"]

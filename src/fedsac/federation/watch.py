@@ -39,15 +39,16 @@ def _site(name: str, invited: str, entries: list[Entry]) -> dict[str, Any]:
     own = [e for e in entries if e["body"].get("site") == name]
     rounds = [e for e in entries if e["kind"] == "round"]
     last: dict[str, Any] = {e["kind"]: e["body"] for e in own}
-    judged = [e for e in own if e["kind"] in ("refused", "readmitted")]
+    again = [i for i, e in enumerate(own) if e["kind"] == "readmitted"]
     return {
         "status": invited,
         "samples": last.get("joined", {}).get("samples"),
+        "fedsac": last.get("joined", {}).get("fedsac"),
         "contribution": last.get("contribution", {}).get("validation"),
         "answered": len({e["body"]["round"] for e in rounds if name in e["body"]["answered"]}),
         "refused": sum(e["kind"] == "refused" for e in own),
         "lost": sum(e["kind"] == "lost" for e in own),
-        "aside": bool(judged and judged[-1]["body"].get("aside")),
+        "aside": any(e["body"].get("aside") for e in own[again[-1] if again else 0 :]),
         "last_refusal": last.get("refused", {}).get("reason"),
         "reward": last.get("reward", {}).get("accuracy_validation"),
         "delivered": last.get("delivered", {}).get("sha256") == last["reward"]["sha256"] if "reward" in last else False,
@@ -58,7 +59,7 @@ def as_table(state: dict[str, Any]) -> str:
     """What `status` returns, as a table."""
     about = f"{state['method']}, scored by {display_name(state['metric'])}"
     lines = [f"{about}: round {state['round']} of {state['rounds']}, {state['state']}"]
-    head = ("site", "status", "samples", "contribution", "answered", "refused", "lost", "reward", "delivered")
+    head = ("site", "status", "samples", "contribution", "answered", "refused", "lost", "reward", "delivered", "fedsac")
     rows = [head]
     for name, site in state["sites"].items():
         cells = [site[key] for key in head[2:]]

@@ -14,10 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsac.core.units import Layout
+from fedsac.core.module_layout import AnyLayout, ModuleLayout
+from fedsac.models.module_network import ModuleNetwork
 from fedsac.models.network import Network
 from fedsac.models.submodels import extract, merge
+from fedsac.version import __version__
 
+WIRE_FORMAT = 1  # of orders and replies: one more where a fedsac of before cannot read, or misreads, what is sent
 LOCAL_LOSS, BATCH_LOSSES = "local_loss", "batch_losses"  # arrays that some methods ask for beside the model
 
 
@@ -26,7 +29,8 @@ class Order:
     """A message to a site. `kind` says what to do: `join`, train `alone`, train a `round`, or keep its `reward`;
     `token` must be repeated in the reply; `facts` are further values, `arrays` a model. `ledger` says how far the
     ledger is (`history.py`), `contribution` what the site's was measured to be (None: not yet); the coordinator signs
-    everything."""
+    all that. `wire` and `fedsac` are the format and version that the coordinator has: a site of another format reads
+    nothing else, and declines."""
 
     kind: str
     round: int
@@ -36,11 +40,16 @@ class Order:
     ledger: Mapping[str, Any] = field(default_factory=dict)
     contribution: float | None = None
     signature: str = ""
+    wire: int = WIRE_FORMAT
+    fedsac: str = __version__
 
 
-def arrays_of(network: Network) -> dict[str, np.ndarray]:
-    """A network as arrays: names and shapes of `nn.Sequential(Linear, ReLU, ..., Linear)`."""
-    return {name: tensor.detach().cpu().numpy() for name, tensor in network.state().items()}
+def arrays_of(network: Network | ModuleNetwork) -> dict[str, np.ndarray]:
+    """A network as arrays: names and shapes of `nn.Sequential(Linear, ReLU, ..., Linear)`, or those of its state dict,
+    where tensors that are tied are sent once, and counters not at all."""
+    state = network.state()
+    names = network.layout.names if isinstance(network, ModuleNetwork) else tuple(state)
+    return {name: state[name].detach().cpu().numpy() for name in names}
 
 
 def network_of(arrays: Mapping[str, np.ndarray]) -> Network:
@@ -48,13 +57,28 @@ def network_of(arrays: Mapping[str, np.ndarray]) -> Network:
     return Network.from_state({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
 
 
-def submodel(layout: Layout, params: Tensor, neurons: Tensor) -> dict[str, np.ndarray]:
-    """The submodel that a site with these `neurons` of a model [parameters] is sent."""
+def submodel(layout: AnyLayout, params: Tensor, neurons: Tensor) -> dict[str, np.ndarray]:
+    """The submodel that a site with these `neurons` of a model [parameters] is sent to train."""
+    if isinstance(layout, ModuleLayout):
+        small = layout.table.extract(layout.views(params.detach().cpu()), neurons.cpu())
+        return {name: tensor.contiguous().numpy() for name, tensor in small.items()}
     return arrays_of(extract(Network(layout, params), neurons))
 
 
-def merged(layout: Layout, params: Tensor, neurons: Tensor, arrays: Mapping[str, np.ndarray]) -> Tensor:
+def reward(layout: AnyLayout, params: Tensor, neurons: Tensor) -> dict[str, np.ndarray]:
+    """The submodel that a site with these `neurons` keeps: batch norm has the statistics that it is scored with."""
+    if isinstance(layout, ModuleLayout):
+        return arrays_of(ModuleNetwork.of_vector(layout, params, neurons))
+    return submodel(layout, params, neurons)
+
+
+def merged(layout: AnyLayout, params: Tensor, neurons: Tensor, arrays: Mapping[str, np.ndarray]) -> Tensor:
     """The model [parameters] with the parameters of a site's neurons replaced by those the site sent back."""
+    if isinstance(layout, ModuleLayout):
+        own = np.concatenate([arrays[name].ravel() for name in layout.names])
+        whole = params.clone()
+        whole[layout.held(neurons)] = torch.from_numpy(own).to(params)
+        return whole
     return merge(Network(layout, params), neurons, network_of(arrays)).params
 
 

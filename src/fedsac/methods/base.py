@@ -18,11 +18,14 @@ from fedsac import rng
 from fedsac.compute import evaluation, training
 from fedsac.compute.batches import stacked_batches
 from fedsac.compute.importance import first_order_importance, stored_importance
+from fedsac.compute.modules.importance import module_importance
+from fedsac.compute.modules.inputs import draw_changes
 from fedsac.compute.samples import Batches, Samples
 from fedsac.config import Config
 from fedsac.core.metrics import Metric, accuracy
-from fedsac.core.units import Layout
+from fedsac.core.module_layout import AnyLayout, ModuleLayout
 from fedsac.models.network import Network
+from fedsac.recipe import rate_factor
 
 State = dict[str, Any]
 """Tensors and JSON values by name: what a checkpoint stores of a method."""
@@ -33,7 +36,7 @@ class Task:
     """What the server knows: the model's layout and initial weights [parameters], the clients' names, numbers of
     samples and contributions c, and the validation set V."""
 
-    layout: Layout
+    layout: AnyLayout
     initial: Tensor
     clients: tuple[str, ...]
     samples: tuple[int, ...]
@@ -45,6 +48,11 @@ class Task:
     batch: int = 32
     size_shares: tuple[float, ...] = ()  # n_i / max n; in CLA the clients' shares of the classes
     metric: Metric = accuracy
+    lr_schedule: str = "constant"
+
+    def rate(self, round: int) -> float:
+        """The learning rate of a round."""
+        return self.lr * rate_factor(self.lr_schedule, round / self.rounds)
 
     @cached_property
     def everything(self) -> Tensor:
@@ -61,6 +69,8 @@ class Task:
         """Importance [neurons] of a model [parameters] on V (Eq. 3), or on some rows of it; its first-order
         approximation where it need not be `exact`."""
         v = self.validation if rows is None else self.part(rows)
+        if isinstance(self.layout, ModuleLayout):
+            return module_importance(self.layout, params, v, exact=exact)
         if exact:
             return stored_importance(self.layout, params, v)
         folded = evaluation.fold_normalisation(self.layout, params.unsqueeze(0), v.scale, v.shift)[0]
@@ -84,8 +94,20 @@ class Task:
         )
         device, dtype = params.device, params.dtype
         drawn = Batches(torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype))
-        lr = torch.full((1,), self.lr, dtype=dtype, device=device)
+        if isinstance(self.layout, ModuleLayout):
+            drawn = self._drawn_for_module(self.layout, drawn, round)
+        lr = torch.full((1,), self.rate(round), dtype=dtype, device=device)
         return training.train(self.layout, params.unsqueeze(0), None, samples, drawn, lr)[0][0]
+
+    def _drawn_for_module(self, layout: ModuleLayout, drawn: Batches, round: int) -> Batches:
+        """The server's batches with what is drawn for other networks than perceptrons."""
+        augment = None
+        if layout.recipe.augment:
+            steps, _, batch = drawn.rows.shape
+            changes = draw_changes(layout, steps, batch, self.stream("server augmentation", round))
+            augment = torch.from_numpy(changes).unsqueeze(1).to(drawn.rows.device)
+        seeds = torch.tensor([self.stream("server dropout", round).integers(2**62)])
+        return replace(drawn, augment=augment, seeds=seeds)
 
     def batch_losses(self, params: Tensor) -> list[Tensor]:
         """Mean loss on each batch of 64 samples of V, in its order, for each of the models [S, parameters]."""

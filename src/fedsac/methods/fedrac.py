@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fedsac.compute.samples import Samples
-from fedsac.core.aggregation import aggregate
+from fedsac.core.aggregation import aggregate_unchecked
 from fedsac.core.allocation import reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
@@ -79,7 +79,7 @@ class FedRAC(Method):
         held = task.layout.held(updates.neurons)
         model: Tensor = state["model"]
         if self.reading == "paper":
-            return aggregate(updates.params, held, model)
+            return aggregate_unchecked(updates.params, held, model)
         return model + mean_of_changes(torch.where(held, updates.params - model, 0))
 
     def measured_on(self, task: Task) -> Samples:
@@ -99,7 +99,7 @@ class FedRAC(Method):
         rank = torch.empty_like(order)
         rank[order] = torch.arange(n, device=order.device)
         lengths = torch.arange(self.step, n + self.step, self.step).clamp_max(n)
-        prefixes = rank < lengths.to(order.device).unsqueeze(1)
+        prefixes = task.layout.completed(rank < lengths.to(order.device).unsqueeze(1), rank)
         accuracy = task.evaluate(model.unsqueeze(0), prefixes, self.measured_on(task)).cpu()
         al = (0.2 if t <= self.early_rounds else 0.8) * (1 - 1 / log(0.3 * t + 3))
         c = torch.tensor(task.contributions, dtype=torch.float64)
@@ -114,7 +114,7 @@ class FedRAC(Method):
             held = torch.empty(len(c), dtype=torch.int64)
             held[by_contribution] = (self.step * torch.tensor(steps)).clamp_max(n)
         held[c == c.max()] = n
-        return rank < held.to(order.device).unsqueeze(1)
+        return task.layout.completed(rank < held.to(order.device).unsqueeze(1), rank)
 
 
 def rising_steps(accuracy: Sequence[float], targets: Sequence[float]) -> list[int]:

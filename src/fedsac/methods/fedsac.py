@@ -14,7 +14,8 @@ max(holders, f N) instead of holders; `server_steps` SGD steps of the server on 
 chosen to reach target accuracies inside BCF (on the other part of V) instead of by Eq. 5 to 7, with a margin of `room`
 standard errors, and `generous` where that costs little correlation. Two make importance
 cheaper for large models (docs/results/speed.md): `first_order` approximates it, `importance_samples` measures it on so
-many samples of V, drawn anew every round.
+many samples of V, drawn anew every round. Where units differ in size, `by_cost` gives first those that are least
+important for each of their parameters (docs/any-network.md).
 """
 
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class FedSAC(Method):
     generous: float = 0.0
     first_order: bool = False
     importance_samples: int = 0
+    by_cost: bool = False
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -93,13 +95,16 @@ class FedSAC(Method):
         """The state with this model [parameters] after so many rounds: the importance of its neurons, and the neurons
         that each client holds."""
         importance = self.measure_importance(task, model, rounds_done)
+        order = importance / task.layout.costs.to(importance.device) if self.by_cost else importance
         if self.calibrated:
             rows = ValidationParts.draw(task, self.server_share if self.server_steps else 0).calibration_rows
             neurons = calibrated_neurons(
-                task, model, importance, rows, room=self.room, smooth=self.smooth, generous=self.generous
+                task, model, order, rows, room=self.room, smooth=self.smooth, generous=self.generous
             )
         else:
-            neurons = allocate_unchecked(importance, reputation(task.contributions, self.beta))
+            r = reputation(task.contributions, self.beta)
+            neurons = allocate_unchecked(importance, r, order if self.by_cost else None)
+            neurons = task.layout.completed(neurons, order)
         return {"model": model, "importance": importance, "neurons": neurons}
 
     def measure_importance(self, task: Task, model: Tensor, rounds_done: int) -> Tensor:

@@ -27,7 +27,7 @@ class QFFL(Method):
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         if not updates.clients:
             return state
-        model, lipschitz = state["model"], 1 / task.lr
+        model, lipschitz = state["model"], 1 / task.rate(updates.round)
         gradients = lipschitz * (model - updates.params)
         assert updates.local_losses is not None
         # In float64 and at least 1e-10: powers of small losses underflow or overflow, and the sum of h must not.

@@ -6,8 +6,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from fedsac.core.given import Values, tensor
 from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
+
+PERCEPTRON = (nn.Flatten, nn.Linear, nn.ReLU)  # what a perceptron's nn.Sequential may have
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class Network:
         pieces = [piece for layer in layers for piece in (layer.weight.detach().T.flatten(), layer.bias.detach())]
         return cls(layout, torch.cat(pieces))
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.params.dtype
+
     def state(self) -> dict[str, Tensor]:
         """Its state dict as `nn.Sequential(Linear, ReLU, Linear, ...)`: torch loads it without this package."""
         named = {}
@@ -73,6 +80,15 @@ class Network:
             parts += [layer, nn.ReLU()]
         return nn.Sequential(*parts[:-1])
 
+    def __call__(self, x: Values) -> Tensor:
+        """Class scores [n, classes] of inputs [n, ...] with as many entries as there are features."""
+        inputs = tensor("x", x).to(self.params)
+        if inputs.ndim < 2 or inputs[0].numel() != self.layout.sizes[0]:
+            raise FedsacError(
+                f"x must be samples of {self.layout.sizes[0]} features each, not of shape {tuple(inputs.shape)}"
+            )
+        return self.logits(inputs.flatten(1))
+
     def logits(self, x: Tensor) -> Tensor:
         """Class scores [n, classes] of inputs [n, features]."""
         *hidden, (weight, bias) = self.layout.views(self.params)
@@ -83,4 +99,11 @@ class Network:
 
 def as_network(model: "Network | nn.Module") -> Network:
     """What the public functions take: a `Network`, or a torch module that `Network.of` can read."""
-    return model if isinstance(model, Network) else Network.of(model)
+    if not isinstance(model, Network):
+        return Network.of(model)
+    if tuple(model.params.shape) != (model.layout.parameters,):
+        raise FedsacError(
+            f"a network of sizes {model.layout.sizes} has {model.layout.parameters} parameters, not params of shape "
+            f"{tuple(model.params.shape)}"
+        )
+    return model

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsac.config import Config
+from fedsac.doors import SCENES
 from fedsac.errors import FedsacError
 from fedsac.paper.printed import TABLES, Column
 from fedsac.paper.settings import preset
@@ -48,6 +49,17 @@ def parse_targets(targets: Sequence[str]) -> list[str]:
         if target not in (*TARGETS, "all"):
             raise FedsacError(f"the paper has no {target!r} here; name some of {', '.join(TARGETS)}, or all")
     return [target for target in TARGETS if target in targets or "all" in targets]
+
+
+def only(configs: Sequence[Config], data: str | None, scene: str | None) -> list[Config]:
+    """Those of the runs that are on this data set and scene, where one is named; an error where none is."""
+    scene = None if scene is None else SCENES.spelled(scene)
+    kept = [c for c in configs if data in (None, c.data) and scene in (None, c.scene)]
+    if configs and not kept:
+        there = dict.fromkeys(f"{c.data} {c.scene}" for c in configs)
+        wanted = " ".join(named for named in (data, scene) if named is not None)
+        raise FedsacError(f"these targets have no runs on {wanted}; they have {', '.join(there)}")
+    return kept
 
 
 def runs(targets: Iterable[str], scale: Scale, *, both_readings: bool = False, **common: Any) -> list[Config]:

@@ -17,6 +17,8 @@ from fedsac.config import FORMAT_VERSION, check_version
 from fedsac.contributions.base import Contributions
 from fedsac.core.fairness import bcf
 from fedsac.errors import FedsacError
+from fedsac.paper.typed import is_of
+from fedsac.runs.checkpoint import UNSOUND
 from fedsac.runs.labels import LABELS, chosen
 
 FAIR_GAMMA = 95.0  # Table 7 considers rounds with gamma above this
@@ -86,11 +88,22 @@ class Results:
         try:
             read = json.loads(path.read_text())
             check_version(read["format_version"], path)
-            return cls({"rules": 1} | dict(read["made"]), tuple(map(_run, read["runs"])))  # before they were written
+            results = cls({"rules": 1} | dict(read["made"]), tuple(map(_run, read["runs"])))  # before they were written
+            results._check()
+            return results
         except FileNotFoundError:
             raise FedsacError(f"{path}: there is no such file") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, *UNSOUND) as error:
             raise FedsacError(f"{path} holds no results of fedsac paper ({type(error).__name__})") from None
+
+    def _check(self) -> None:
+        """Raise unless every run has what tables and figures are made from, of the type that `Run` says."""
+        for run in self.runs:
+            counts = {run.clients, len(run.contributions), *(len(one.rewards) for one in run.labels.values())}
+            if not is_of(run, Run) or set(run.labels) != set(LABELS) or len(counts) > 1:
+                raise ValueError
+        if any(not isinstance(value, str | int | float | bool | None) for value in self.made.values()):
+            raise ValueError
 
     @classmethod
     def joined(cls, paths: Sequence[Path]) -> "Results":

@@ -20,7 +20,7 @@ import torch
 from scipy.linalg import solve_discrete_lyapunov
 from torch import Tensor
 
-from fedsac.core.aggregation import aggregate
+from fedsac.core.aggregation import aggregate_unchecked
 from fedsac.core.allocation import allocate, reputation
 from fedsac.paper.theorem1 import random_hessian
 from fedsac.rng import stream
@@ -181,7 +181,7 @@ def local_sgd(
             squares = max(squares, float(gradient.square().sum(2).mean(1).max()))
             local = local - rate(t) * gradient
         # Runs are appended as if they were further parameters: Eq. 9 treats each parameter separately.
-        shared = aggregate(local.flatten(1), held.flatten(1), shared.flatten()).view_as(shared)
+        shared = aggregate_unchecked(local.flatten(1), held.flatten(1), shared.flatten()).view_as(shared)
         if round in recorded:
             at.append(t + 1)  # the start is theta_1
             gaps.append(float(task.gap(shared).mean()))

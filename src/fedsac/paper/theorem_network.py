@@ -11,6 +11,7 @@ from torch import Tensor
 from fedsac.compute import evaluation
 from fedsac.compute.samples import Samples
 from fedsac.config import Config
+from fedsac.core.module_layout import perceptron_layout
 from fedsac.core.units import Layout
 from fedsac.models.network import Network
 from fedsac.paper.curvature import Curvature, curvature
@@ -130,7 +131,7 @@ def study_network(
 ) -> NetworkStudy:
     """Train the network, then measure F on the clients' data, which is the theorem's F, on V and on the test set."""
     running, states = train_network(rounds, hidden, seed, note)
-    prepared, layout = running.prepared, running.prepared.layout
+    prepared, layout = running.prepared, perceptron_layout(running.prepared.layout)
     model, neurons = states[-1]
     by_importance, shortest = prefixes(running.state["importance"]), int(neurons.sum(1).min())
     training = clients_samples(prepared)

@@ -1,16 +1,15 @@
-"""The frame of a chart: axes with round ticks, a legend that wraps, labels that do not overlap."""
+"""The frame of a chart: axes with round ticks, a legend that wraps."""
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from fedsac.report.shapes import MARKS, Area, Drawing, Line, Mark, Text, box, fitted, text_width
 
-WIDTH, HEIGHT = 480.0, 335.0  # of a chart, in pixels
+WIDTH, HEIGHT = 400.0, 300.0  # of a chart, in pixels: hardly more than a phone has, so that its texts stay legible
 SMALL, NORMAL = 11.5, 12.5  # font sizes, in pixels
 SERIES = ("blue", "vermillion", "green", "purple", "sky", "orange", "ink")  # colours
+WIDER = 1.12  # than Helvetica are fonts that a browser may take in its place
 DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (2, 3), (9, 3, 2, 3))
 SHAPES = tuple(MARKS)
 
@@ -155,7 +154,7 @@ def legend(drawing: Drawing, keys: Sequence[Key], left: float = 12.0) -> float:
     for key in keys:
         swatch = 12.0 if key.dash is None and key.area is None else 24.0
         name = fitted(key.name, SMALL, drawing.width - left - swatch - 24)
-        need = swatch + 5 + text_width(name, SMALL) + 16
+        need = swatch + 5 + WIDER * text_width(name, SMALL) + 14
         if x > left and x + need > drawing.width:
             x, y = left, y + 18
         if key.area is not None:
@@ -167,54 +166,6 @@ def legend(drawing: Drawing, keys: Sequence[Key], left: float = 12.0) -> float:
         drawing.add(Text(x + swatch + 5, y + 4, name, SMALL))
         x += need
     return y + 18 if keys else 12.0
-
-
-Box = tuple[float, float, float, float]
-
-
-def place_labels(frame: Frame, points: Sequence[tuple[float, float, str]], reserved: Sequence[Box] = ()) -> None:
-    """Write names beside points (in pixels); a point without room for its name stays unnamed."""
-    taken = _Taken()
-    for place in (*((x - 6, y - 6, x + 6, y + 6) for x, y, _ in points), *reserved):
-        taken.add(place)
-    for x, y, name in points:
-        name = fitted(name, SMALL, 110)
-        width = text_width(name, SMALL)
-        tries = (
-            *((x + 9, y - 5.5), (x - 9 - width, y - 5.5), (x - width / 2, y - 20), (x - width / 2, y + 9)),
-            *((x + 7, y - 17), (x + 7, y + 6), (x - 7 - width, y - 17), (x - 7 - width, y + 6)),
-        )
-        for left, top in tries:
-            place = (left, top, left + width, top + 11)
-            inside = (
-                left >= frame.left + 2 and place[2] <= frame.right and top >= frame.top and place[3] <= frame.bottom
-            )
-            if inside and not taken.meets(place):
-                taken.add(place)
-                frame.drawing.add(Text(left, top + 9.5, name, SMALL, colour="soft"))
-                break
-
-
-class _Taken:
-    """Boxes that are occupied, indexed by the squares of a grid that they touch: with thousands of points, a new box
-    must not be compared with all others."""
-
-    SQUARE_PIXELS = 32
-
-    def __init__(self) -> None:
-        self._squares: dict[tuple[int, int], list[Box]] = defaultdict(list)
-
-    def add(self, place: Box) -> None:
-        for square in self._touched(place):
-            self._squares[square].append(place)
-
-    def meets(self, a: Box) -> bool:
-        near = (b for square in self._touched(a) for b in self._squares.get(square, ()))
-        return any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for b in near)
-
-    def _touched(self, place: Box) -> Iterator[tuple[int, int]]:
-        left, top, right, bottom = (int(side // self.SQUARE_PIXELS) for side in place)
-        return product(range(left, right + 1), range(top, bottom + 1))
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from fedsac.core.fairness import bcf
 from fedsac.report.axes import (
     HEIGHT,
     SMALL,
+    WIDER,
     WIDTH,
     Frame,
     Key,
@@ -15,17 +16,18 @@ from fedsac.report.axes import (
     dash,
     framed,
     legend,
-    place_labels,
     shape,
     span,
     spread,
     tick_texts,
     ticks,
 )
+from fedsac.report.labels import place_labels
 from fedsac.report.shapes import Area, Drawing, Line, Mark, Text, box, fitted, text_width
 
 MAX_LINE_POINTS = 300  # more than a line's width in pixels can show
-MAX_NAMED_LINES = 22  # of more lines, only the highest and the lowest are named
+MAX_KEYS = 6  # more lines are named at their ends, and more points beside them: legends of three rows are not read
+MAX_NAMED_LINES = 16  # of more lines, only the highest and the lowest are named
 
 
 @dataclass(frozen=True)
@@ -44,22 +46,35 @@ class Series:
 
 
 def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str, note: str = "") -> Drawing:
-    """Points of several series, each with a colour and a mark of its own: the paper's Figure 3."""
-    names = ", ".join(s.name for s in series if s.points)
-    drawing = Drawing(WIDTH, HEIGHT, title, note or f"{y_label} against {x_label}: {names}.")
-    top = legend(drawing, [Key(s.name, colour(i), shape(i)) for i, s in enumerate(series) if s.points])
+    """Points of several series, each with a colour and a mark of its own: the paper's Figure 3. Many series whose
+    points all have their name beside them need no legend."""
+    shown = [s for s in series if s.points]
+    if len(shown) > MAX_KEYS and all(s.labels == (s.name,) * len(s.points) for s in shown):
+        drawing, unnamed = _scatter(title, series, (x_label, y_label), note, keys=False)
+        if not unnamed:
+            return drawing
+    return _scatter(title, series, (x_label, y_label), note, keys=True)[0]
+
+
+def _scatter(
+    title: str, series: Sequence[Series], names: tuple[str, str], note: str, *, keys: bool
+) -> tuple[Drawing, int]:
+    """The chart, and how many of its labels found no room."""
+    said = ", ".join(s.name for s in series if s.points)
+    drawing = Drawing(WIDTH, HEIGHT, title, note or f"{names[1]} against {names[0]}: {said}.")
+    shown = [Key(s.name, colour(i), shape(i)) for i, s in enumerate(series) if s.points]
+    top = legend(drawing, shown if keys else [])
     everything = [point for s in series for point in s.points]
     x, y = (span([point[k] for point in everything]) for k in (0, 1))
-    frame = framed(drawing, x, y, (x_label, y_label), top=top)
+    frame = framed(drawing, x, y, names, top=top)
     frame.edge()
     named = []
     for i, s in enumerate(series):
-        tips = s.tips or tuple(f"{s.name}: {x_label} {_v(a)}, {y_label} {_v(b)}" for a, b in s.points)
+        tips = s.tips or tuple(f"{s.name}: {names[0]} {_v(a)}, {names[1]} {_v(b)}" for a, b in s.points)
         for (a, b), tip in zip(s.points, tips, strict=True):
             drawing.add(Mark(*frame.at(a, b), shape(i), colour(i), 5, tip=tip))
         named += [(*frame.at(*p), label) for p, label in zip(s.points, s.labels, strict=False)]
-    place_labels(frame, named)
-    return drawing
+    return drawing, place_labels(frame, named)
 
 
 def lines(
@@ -71,15 +86,20 @@ def lines(
     direct: bool = True,
     zero: bool = False,
 ) -> Drawing:
-    """A line for each series, named at its right end (`direct`) or in a legend above; `zero`: y starts at 0."""
+    """A line for each series, named at its right end (`direct`, or very many) or in a legend above; `zero`: y starts
+    at 0. Where all have but one value, at the same place, bars."""
     kept = {i: (s.name, _thinned(s.points)) for i, s in enumerate(series) if s.points}
+    everything = [point for _, points in kept.values() for point in points]
+    if len({x for x, _ in everything}) == 1:
+        once = f"{title}: {x_label} {everything[0][0]:g} alone"
+        return bars(once, [name for name, _ in kept.values()], {"": [y for _, y in everything]}, y_label)
+    direct = direct or len(kept) > MAX_KEYS
     drawing = Drawing(WIDTH, HEIGHT, title, f"{y_label} over {x_label}: {_ends(list(kept.values()))}.")
     top, right = 12.0, 14.0
     if direct:
-        right = 22 + min(max((text_width(name, SMALL) for name, _ in kept.values()), default=0), 110)
+        right = 22 + min(WIDER * max((text_width(name, SMALL) for name, _ in kept.values()), default=0), 110)
     else:
         top = legend(drawing, [Key(name, colour(i), dash=dash(i, first=True)) for i, (name, _) in kept.items()])
-    everything = [point for _, points in kept.values() for point in points]
     x, y = _reach([point[0] for point in everything]), span([point[1] for point in everything])
     whole = all(point[0] == round(point[0]) for point in everything)
     y = (0.0, y[1]) if zero else y
@@ -107,7 +127,9 @@ def _name_ends(frame: Frame, series: Mapping[int, tuple[str, Sequence[tuple[floa
     wanted = [frame.up(series[i][1][-1][1]) for i in ends]
     for i, y in zip(ends, spread(wanted, 13.5, frame.top + 4, frame.bottom), strict=True):
         end = frame.up(series[i][1][-1][1])
-        frame.drawing.add(Line(((frame.right + 1, end), (frame.right + 9, y)), colour(i), 1))
+        start = frame.across(series[i][1][-1][0]) + 1
+        early = start < frame.right - 1  # it has no value at the end: dots, lest they be taken for one
+        frame.drawing.add(Line(((start, end), (frame.right + 9, y)), colour(i), 1, (1, 4) if early else ()))
         name = fitted(series[i][0], SMALL, 110)
         frame.drawing.add(Text(frame.right + 12, y + 4, name, SMALL, colour="soft"))
 
@@ -154,11 +176,12 @@ def clients_by_method(
     contributions: Sequence[float],
     rewards: Mapping[str, Sequence[float]],
     y_label: str = "test accuracy (%)",
+    width: float = WIDTH,
 ) -> Drawing:
     """Clients in the order of their contributions (a stroke), with a mark for each method's reward: Figures 4 and 6."""
     order = sorted(range(len(names)), key=lambda i: contributions[i])
     note = f"Contribution and rewards of {len(names)} clients by {', '.join(rewards)}."
-    drawing = Drawing(WIDTH, HEIGHT + 10, title, note)
+    drawing = Drawing(width, HEIGHT + 10 + max(18.0 * (len(rewards) // MAX_KEYS - width // WIDTH), 0), title, note)
     keys = [Key(name, colour(i), shape(i)) for i, name in enumerate(rewards)]
     top = legend(drawing, [Key("alone (contribution)", "ink", dash=()), *keys])
     y = span([*contributions, *(value for values in rewards.values() for value in values)])
@@ -192,47 +215,6 @@ def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]]
             tip = f"{name}, {group}: {_v(value)}" if several else f"{name}: {_v(value)}"
             corners = box(left, frame.up(max(value, 0)), width, abs(frame.up(value) - frame.up(0)))
             drawing.add(Area(corners, colour(k), tip=tip))
-    return drawing
-
-
-def heatmap(
-    title: str,
-    names: Sequence[str],
-    values: Sequence[Sequence[float]],
-    groups: Sequence[tuple[str, int]],
-    tip: str = "{name}, {group}, columns {first} to {last}: {value:g}",
-    note: str = "",
-    width: float = WIDTH,
-) -> Drawing:
-    """Rows of values between 0 and 1, darker for higher ones; columns in groups (name of a layer, number of neurons).
-
-    Neighbours with equal values are one rectangle, so that hundreds of neurons that are held or not are a few shapes.
-    """
-    tall = min(max(320.0 / max(len(names), 1), 3.0), 24.0)
-    drawing = Drawing(width, 32 + tall * len(names), title, note)
-    written = [fitted(name, SMALL, 110) for name in names]
-    left = 14 + max((text_width(name, SMALL) for name in written), default=0)
-    columns, gap = sum(size for _, size in groups), 6.0
-    each = (width - left - 14 - gap * (len(groups) - 1)) / max(columns, 1)
-    x, start = left, 0
-    for group, size in groups:
-        drawing.add(Area(box(x, 24, each * size, tall * len(names)), "grid", 0.55))
-        label = fitted(group, SMALL, max(each * size + gap, 40))
-        drawing.add(Text(x, 17, label, SMALL, colour="soft"))
-        for row, (name, cells) in enumerate(zip(names, values, strict=True)):
-            column = 0
-            for value, run in groupby(cells[start : start + size]):
-                count = len(list(run))
-                if value > 0:
-                    text = tip.format(name=name, group=group, first=column + 1, last=column + count, value=value)
-                    corners = box(x + each * column, 24.5 + tall * row, each * count, tall - 1)
-                    drawing.add(Area(corners, "blue", 0.12 + 0.88 * value, tip=text))
-                column += count
-        x, start = x + each * size + gap, start + size
-    skipped = -(-12 // tall)  # names that would overlap: every second, third, ... is written
-    for row, name in enumerate(written):
-        if row % skipped == 0:
-            drawing.add(Text(left - 6, 28 + tall * (row + 0.5), name, SMALL, "end", "soft"))
     return drawing
 
 

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fedsac.errors import FedsacError
-from fedsac.report.charts import Series, clients_by_method, lines, scatter
+from fedsac.report import sweep
+from fedsac.report.axes import WIDTH
+from fedsac.report.charts import MAX_KEYS, Series, clients_by_method, lines, scatter
 from fedsac.report.markup import Cell, Figure, figure, grid, number, paragraph, section, table
 from fedsac.report.reading import Run, settings
 from fedsac.report.shapes import Drawing
 from fedsac.report.significance import PAGE_EXPLAINED, of_splits, significance_tables
 from fedsac.runs.comparison import COLUMNS as MEASURED
-from fedsac.runs.comparison import Row, measured, seeds_of
+from fedsac.runs.comparison import Row, measured, seeds_of, subject
 from fedsac.runs.labels import LABELS
 
 # Columns of fedsac.runs.comparison that are shown: key, heading, factor and digits.
@@ -78,25 +80,29 @@ def fairness_accuracy(rows: Sequence[Point], title: str, metric: str = "accuracy
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seeds only; the name has the settings in which groups differ."""
+    """Runs that differ in their seeds only; the name has the settings in which groups differ, `varied` their values
+    where all groups are of one method."""
 
     name: str
     runs: tuple[Run, ...]
+    varied: dict[str, str]
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
-    """Groups in the order of the runs; a name is the method and every setting that is not the same everywhere."""
+    """Groups in the order of the runs; a name has every setting that is not the same everywhere, the method first, or
+    the method alone if nothing differs."""
     by_settings: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
         key = tuple((name, value) for name, value, _ in settings(run.config) if name not in NOT_COMPARED)
         by_settings.setdefault(key, []).append(run)
     differ = [names[0] for names in zip(*by_settings, strict=True) if len(set(names)) > 1]
-    named = {name for name, _ in differ} | {"method"}
+    named = {name for name, _ in differ} or {"method"}
     groups = []
     for key, members in by_settings.items():
         parts = sorted(key, key=lambda pair: pair[0] != "method")  # the method first, then in the order of `Config`
         shown = [value if name in SHOWN_BARE else f"{name} {value}" for name, value in parts if name in named]
-        groups.append(Group(", ".join(shown), tuple(members)))
+        varied = {} if "method" in named else {name: value for name, value in parts if name in named}
+        groups.append(Group(", ".join(shown), tuple(members), varied))
     return groups
 
 
@@ -107,7 +113,8 @@ def table_rows(groups: Sequence[Group]) -> list[Row]:
         seeds = [seeds_of(run.config) for run in group.runs]
         for label in LABELS:
             each = [measured(run, label) for run in group.runs]
-            rows.append(Row(group.name, label, {key: [one[key] for one in each] for key, *_ in MEASURED}, seeds))
+            values = {key: [one[key] for one in each] for key, *_ in MEASURED}
+            rows.append(Row(group.name, label, values, seeds, dict(group.varied)))
     return rows
 
 
@@ -141,7 +148,8 @@ def check_metrics(runs: Sequence[Run]) -> None:
 def subtitle(runs: Sequence[Run]) -> str:
     seeds, count = {run.config.seed for run in runs}, len(runs)
     counted = f"{count} runs, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}"
-    return f"{counted}, scored by {runs[0].metric}"
+    methods = {run.config.method for run in runs}
+    return f"{methods.pop() + ', ' if len(methods) == 1 else ''}{counted}, scored by {runs[0].metric}"
 
 
 def figures(runs: Sequence[Run]) -> list[Figure]:
@@ -154,8 +162,14 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
             "everyone the same has no gamma and no point here.",
         )
     ]
+    at_last = [row for row in table_rows(groups) if row.label == "last"]
+    made += sweep.figures([group.runs[0].config for group in groups], at_last)
     if same_clients(runs):
-        made.append(Figure("clients", _clients(groups), "Clients by their contribution; means over seeds, last round."))
+        caption = "Clients by their contribution; means over seeds, last round."
+        narrow = _clients(groups)
+        many = len(groups) > MAX_KEYS
+        drawing = _clients(groups, 2 * WIDTH) if many else narrow
+        made.append(Figure("clients", drawing, caption, narrow if many else None))
     for name, key, scale, label in (("gamma-rounds", "gamma", 1, "gamma"), ("bcf-rounds", "bcf", 100, "% of clients")):
         heading = "gamma over the rounds" if key == "gamma" else "Clients inside BCF over the rounds"
         series = [_over_rounds(group, key, scale) for group in groups]
@@ -168,7 +182,7 @@ def same_clients(runs: Sequence[Run]) -> bool:
     return len({(run.config.data, run.config.scene, run.clients) for run in runs}) == 1
 
 
-def _clients(groups: Sequence[Group]) -> Drawing:
+def _clients(groups: Sequence[Group], width: float = WIDTH) -> Drawing:
     runs = [run for group in groups for run in group.runs]
     names = runs[0].clients
     alone = [100 * sum(run.contributions.test[i] for run in runs) / len(runs) for i in range(len(names))]
@@ -178,7 +192,8 @@ def _clients(groups: Sequence[Group]) -> Drawing:
         ]
         for group in groups
     }
-    return clients_by_method("Reward of each client by method", names, alone, paid, f"{runs[0].score} (%)")
+    title = f"Reward of each client by {', '.join(groups[0].varied) or 'method'}"
+    return clients_by_method(title, names, alone, paid, f"{runs[0].score} (%)", width)
 
 
 def _over_rounds(group: Group, key: str, scale: float) -> Series:
@@ -196,17 +211,19 @@ def body(runs: Sequence[Run], drawn: Sequence[Figure]) -> str:
     if late := [run.name for run in runs if not run.finished]:
         parts.append(paragraph(f"Unfinished, and shown as far as they are: {', '.join(late)}.", "badge"))
     said = f"Contributions and rewards are {runs[0].metric}. {EXPLAINED}"
-    parts.append(section("Methods at the last round", _methods(rows, "last"), paragraph(said, "note")))
+    what = subject(rows)
+    heading = "Methods" if what == "method" else f"By {what},"
+    parts.append(section(f"{heading} at the last round", _methods(rows, "last"), paragraph(said, "note")))
     parts.append(grid(*(figure(entry) for entry in drawn)))
     if not same_clients(runs):
         parts.append(paragraph("Clients are not shown side by side: the runs do not have the same ones.", "note"))
-    parts.append(section("Methods at other rounds", _methods(rows, "selected"), _methods(rows, "best")))
+    parts.append(section(f"{heading} at other rounds", _methods(rows, "selected"), _methods(rows, "best")))
     parts += [_significance(rivals) for rivals in rival_groups(groups)]
     parts.append(section("Every run", _runs(groups)))
     return "".join(parts)
 
 
-def _methods(rows: Sequence[Point], label: str) -> str:
+def _methods(rows: Sequence[Row], label: str) -> str:
     made: list[list[Cell | str]] = []
     for row in (row for row in rows if row.label == label):
         cells: list[Cell | str] = [row.method]
@@ -217,7 +234,9 @@ def _methods(rows: Sequence[Point], label: str) -> str:
                 cell = Cell(f"{cell.shown} ± {scale * deviation:.{digits}f}", cell.value)
             cells.append(cell)
         made.append(cells)
-    return table(f"Methods, {label}", ("method", *(heading for _, heading, _, _ in COLUMNS)), made)
+    what = subject(rows)
+    caption = f"{'Methods' if what == 'method' else f'By {what}'}, {label}"
+    return table(caption, (what, *(heading for _, heading, _, _ in COLUMNS)), made)
 
 
 def _significance(rivals: Sequence[Group]) -> str:
@@ -226,7 +245,8 @@ def _significance(rivals: Sequence[Group]) -> str:
     if all(len(row.seeds) < 2 for row in rows):
         return ""
     said = paragraph(f"{PAGE_EXPLAINED} {of_splits(rows)}", "note")
-    return section("Which method is significantly first", *(significance_tables(rows, label) for label in LABELS), said)
+    heading = f"Which {subject(rows)} is significantly first"
+    return section(heading, *(significance_tables(rows, label) for label in LABELS), said)
 
 
 def _runs(groups: Sequence[Group]) -> str:
@@ -237,5 +257,5 @@ def _runs(groups: Sequence[Group]) -> str:
             numbers = [number(last["gamma"]), number(100 * last["bcf"], 0), number(100 * last["accuracy"]["max"])]
             at = [number(run.config.seed, 0), number(last["round"], 0)]
             made.append([run.name, group.name, *at, *numbers])
-    heads = ("run", "method", "seed", "round", "gamma", "in BCF %", "best reward %")
+    heads = ("run", ", ".join(groups[0].varied) or "method", "seed", "round", "gamma", "in BCF %", "best reward %")
     return table("Runs at their last round", heads, made)

@@ -16,11 +16,13 @@ SIGN = "<!doctype html>\n<!-- A report of fedsac. -->\n"  # how our pages begin:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing on a page; `name` is that of its files."""
+    """A drawing on a page; `name` is that of its files. One with a `narrow` drawing beside it is as wide as the page,
+    and the narrow one stands in its place on a phone."""
 
     name: str
     drawing: Drawing
     caption: str = ""
+    narrow: Drawing | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,14 @@ def text(value: str) -> str:
 def number(value: float | None, digits: int = 2) -> Cell:
     """A cell with a number; None is a dash, which sorts below every number."""
     return Cell("-", float("-inf")) if value is None else Cell(f"{value:.{digits}f}", value)
+
+
+def signed(value: float, digits: int = 1) -> Cell:
+    """A cell with a difference. What rounds to zero has no sign, and is neither good nor bad."""
+    shown = f"{value:+.{digits}f}"
+    if float(shown) == 0:
+        return Cell(shown[1:], value)
+    return Cell(shown, value, "good" if value > 0 else "bad")
 
 
 def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Cell | str]], *, sortable: bool = True) -> str:
@@ -70,13 +80,20 @@ def _class(numeric: bool, tone: str = "") -> str:
     return f' class="{names}"' if names else ""
 
 
-def figure(shown: Figure, *, wide: bool = False) -> str:
-    drawn = svg(shown.drawing, title=False).replace("<svg ", '<svg class="chart" tabindex="0" ', 1)
+def figure(shown: Figure) -> str:
+    plots = _plot(shown.drawing, "broad" if shown.narrow else "")
+    if shown.narrow is not None:
+        plots += _plot(shown.narrow, "narrow")
     caption = f"<figcaption>{text(shown.caption)}</figcaption>" if shown.caption else ""
     return (
-        f"<figure{_class(False, 'wide' if wide else '')}><h3>{text(shown.drawing.title)}</h3>"
-        f'<div class="plot">{drawn}</div>{caption}</figure>\n'
+        f"<figure{_class(False, 'wide' if shown.narrow else '')}><h3>{text(shown.drawing.title)}</h3>"
+        f"{plots}{caption}</figure>\n"
     )
+
+
+def _plot(drawing: Drawing, kind: str) -> str:
+    drawn = svg(drawing, title=False).replace("<svg ", '<svg class="chart" tabindex="0" ', 1)
+    return f'<div class="{f"plot {kind}".strip()}">{drawn}</div>'
 
 
 def section(title: str, *parts: str) -> str:

@@ -26,6 +26,25 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
   });
 }
 
+// A table that is wider than the screen says so, and keeps its first column in sight.
+const boxes = [...document.querySelectorAll(".scroll")].map((box) => {
+  const hint = document.createElement("p");
+  hint.className = "hint";
+  hint.textContent = "more columns: move the table sideways \u2192";
+  hint.hidden = true;
+  box.before(hint);
+  return [box, hint];
+});
+function measure() {
+  for (const [box, hint] of boxes) {
+    const more = box.scrollWidth > box.clientWidth + 1;
+    box.classList.toggle("more", more);
+    hint.hidden = !more;
+  }
+}
+measure();
+window.addEventListener("resize", measure);
+
 // Charts: what is pointed at, tapped, or reached with the arrow keys says its value.
 const tip = document.getElementById("tip");
 const NEAR = 26; // pixels
@@ -53,9 +72,7 @@ function show(chart, point) {
   tip.style.top = `${(above < 4 ? place.bottom + 6 : above) + window.scrollY}px`;
 }
 
-for (const chart of document.querySelectorAll("svg.chart")) {
-  // The browser's own tip would cover ours; readers of the screen hear ours as it changes.
-  for (const title of chart.querySelectorAll("title")) title.remove();
+function pointsOf(chart) {
   const points = [];
   for (const shape of chart.querySelectorAll("[data-tip]")) {
     const texts = shape.dataset.tips ? JSON.parse(shape.dataset.tips) : null;
@@ -69,9 +86,17 @@ for (const chart of document.querySelectorAll("svg.chart")) {
       points.push({ x: x + width / 2, y: y + height / 2, text: shape.dataset.tip, shape });
     }
   }
-  if (!points.length) continue;
+  return points;
+}
+
+for (const chart of document.querySelectorAll("svg.chart")) {
+  // The browser's own tip would cover ours; readers of the screen hear ours as it changes.
+  for (const title of chart.querySelectorAll("title")) title.remove();
+  // A chart that is not shown, the phone's or the desktop's, has no places yet: they are found when it is used.
+  let points = null;
   let current = -1;
   const point = (event) => {
+    points ??= pointsOf(chart);
     const hit = event.target.closest("[data-tip]:not([data-tips])");
     if (hit) {
       current = points.findIndex((candidate) => candidate.shape === hit);
@@ -96,6 +121,8 @@ for (const chart of document.querySelectorAll("svg.chart")) {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (event.key === "Escape") hide();
     if (!step) return;
+    points ??= pointsOf(chart);
+    if (!points.length) return;
     event.preventDefault();
     current = current < 0 && step < 0 ? points.length - 1 : (current + step + points.length) % points.length;
     show(chart, points[current]);

@@ -8,7 +8,8 @@ from fedsac.errors import FedsacError
 from fedsac.report import comparison, single
 from fedsac.report.drawing import PDF_SIGN, SVG_SIGN, pdf, svg
 from fedsac.report.markup import SIGN, Figure, document
-from fedsac.report.reading import read_runs
+from fedsac.report.reading import Run, read_runs
+from fedsac.runs.checkpoint import UNSOUND
 
 REPORT_NAME = "report.html"
 
@@ -16,6 +17,15 @@ REPORT_NAME = "report.html"
 def build(paths: Sequence[Path]) -> tuple[str, list[Figure]]:
     """The page about the runs in these folders, and the figures on it. The same folders give the same bytes."""
     runs = read_runs(paths)
+    try:
+        return _page(runs)
+    except UNSOUND as error:  # what is read is checked for what a page needs most, not for the type of every number
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        where = ", ".join(map(str, paths))
+        raise FedsacError(f"{where}: what lies there cannot be shown ({what}); is it damaged?") from error
+
+
+def _page(runs: Sequence[Run]) -> tuple[str, list[Figure]]:
     if len(runs) == 1:
         run = runs[0]
         drawn = single.figures(run)

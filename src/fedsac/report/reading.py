@@ -13,7 +13,7 @@ from fedsac.contributions.base import Contributions
 from fedsac.core.fairness import bcf
 from fedsac.core.metrics import display_name
 from fedsac.errors import FedsacError
-from fedsac.runs.checkpoint import Checkpoint, peek
+from fedsac.runs.checkpoint import UNSOUND, Checkpoint, peek
 from fedsac.runs.comparison import LIST
 from fedsac.runs.labels import chosen, judged_again, of_clients
 from fedsac.runs.places import DTYPE_BYTES, is_run
@@ -98,10 +98,10 @@ def _listed(path: Path) -> list[str]:
         listed = json.loads((path / LIST).read_text(encoding="utf-8"))
         check_version(listed["format_version"], path / LIST)
         names = list(listed["runs"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *UNSOUND):
         names = []
     # Only folders inside this one: a list written by somebody else must not make us read other paths.
-    if not names or any(Path(name).name != name for name in names):
+    if not names or any(not isinstance(name, str) or Path(name).name != name or len(name) > 200 for name in names):
         raise FedsacError(f"{path} is not a comparison that was begun (it has no sound {LIST})")
     return names
 
@@ -120,8 +120,8 @@ def read_run(path: Path) -> Run:
         _check(run)
     except FedsacError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        what = f"{type(error).__name__}: {error}"
+    except (OSError, *UNSOUND) as error:
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise FedsacError(f"{path}: what lies there is not what a run leaves ({what}); is it damaged?") from None
     return run
 

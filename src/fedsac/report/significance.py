@@ -3,14 +3,14 @@ means, and paired tests of methods that ran on the same data with the same seeds
 
 from collections.abc import Sequence
 
-from fedsac.report.markup import Cell, number, table
-from fedsac.runs.comparison import Row, judgements
+from fedsac.report.markup import Cell, number, signed, table
+from fedsac.runs.comparison import Row, judgements, subject
 from fedsac.runs.statistics import Difference, Judgement
 
 SHOWN = {"gamma": ("gamma", 1, 2), "max": ("best reward in %", 100, 2)}  # heading, factor and digits
 
 VERDICTS_EXPLAINED = (
-    "first: significantly above every other method; beaten: significantly below at least one; undecided: neither. By "
+    "first: significantly above every other; beaten: significantly below at least one; undecided: neither. By "
     "paired t tests over the same seeds, corrected for the number of rivals by Holm, level .05"
 )
 PAGE_EXPLAINED = (
@@ -41,8 +41,8 @@ def _table(rows: Sequence[Row], key: str, label: str) -> str:
         own, mean = judged[row.method], row.mean(key)
         estimate = [number(None if mean is None else factor * mean, digits), _span(row.interval(key), factor, digits)]
         made.append([row.method, number(row.count(key), 0), *estimate, _verdict(own), *_rival(own, factor, digits)])
-    heads = ("method", "seeds", heading, "95 %", "verdict", "best rival", "difference", "95 %", "p")
-    return table(f"{heading}, {label}: which method is significantly first", heads, made)
+    heads = (subject(rows), "seeds", heading, "95 %", "verdict", "best rival", "difference", "95 %", "p")
+    return table(f"{heading}, {label}: which {subject(rows)} is significantly first", heads, made)
 
 
 def _verdict(own: Judgement) -> str:
@@ -54,8 +54,7 @@ def _rival(own: Judgement, factor: float, digits: int) -> list[Cell | str]:
     best: Difference | None = own.best_rival
     if best is None or best.mean is None:
         return ["-", number(None), number(None), number(None)]
-    difference = Cell(f"{factor * best.mean:+.{digits}f}", factor * best.mean)
-    return [best.rival, difference, _span(best.interval, factor, digits), _p(best.p_holm)]
+    return [best.rival, signed(factor * best.mean, digits), _span(best.interval, factor, digits), _p(best.p_holm)]
 
 
 def _p(value: float | None) -> Cell:

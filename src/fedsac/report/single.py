@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from fedsac.report.axes import WIDTH
-from fedsac.report.charts import Series, bars, contribution_reward, heatmap, lines
-from fedsac.report.markup import Cell, Figure, cards, figure, grid, number, paragraph, section, table
+from fedsac.report.charts import Series, bars, contribution_reward, lines
+from fedsac.report.heatmap import heatmap
+from fedsac.report.markup import Cell, Figure, cards, figure, grid, number, paragraph, section, signed, table
 from fedsac.report.reading import Run, settings
 from fedsac.runs.labels import LABELS
 
@@ -28,7 +29,10 @@ def title(run: Run) -> str:
 
 def subtitle(run: Run) -> str:
     c, layers = run.config, " and ".join(map(str, run.config.hidden))
-    size = f"{len(run.clients)} clients, {c.rounds} rounds, {c.seeds_named}, hidden layers of {layers} neurons"
+    network = f"hidden layers of {layers} neurons"
+    if c.network != "mlp":
+        network = f"network {c.network} with {sum(c.hidden)} units in {len(c.hidden)} groups"
+    size = f"{len(run.clients)} clients, {c.rounds} rounds, {c.seeds_named}, {network}"
     return f"{size}, scored by {run.metric}"
 
 
@@ -39,7 +43,7 @@ def figures(run: Run) -> list[Figure]:
 
 def body(run: Run, drawn: Sequence[Figure]) -> str:
     """The page's sections as HTML; `drawn` are the run's figures."""
-    shown = {entry.name: figure(entry, wide=entry.name == "neurons") for entry in drawn}
+    shown = {entry.name: figure(entry) for entry in drawn}
 
     def side_by_side(*names: str) -> str:
         return grid(*(shown[name] for name in names if name in shown))
@@ -66,11 +70,12 @@ def _headline(run: Run) -> list[tuple[str, str, str]]:
     if last["gamma_attainable"] is not None:
         limit += f", attainable {last['gamma_attainable']:.2f}"
     alone = f"{run.score}; best contribution {100 * max(run.contributions.test):.1f} %"
+    gains = f"points of {run.score}; CGS {100 * last['cgs']:.1f}"
     entries = [
         ("gamma (last)", gamma, limit),
         ("inside BCF (last)", f"{inside} of {n}", f"{inside / n:.0%} of the clients"),
         ("best reward (last)", f"{100 * last['accuracy']['max']:.1f} %", alone),
-        ("mean gain, MCG (last)", f"{100 * last['mcg']:+.1f}", f"points of {run.score}; CGS {100 * last['cgs']:.1f}"),
+        ("mean gain, MCG (last)", signed(100 * last["mcg"]).shown, gains),
     ]
     if run.saved is not None and run.full_bytes is not None:
         sent = sum(record["bytes"]["down"] for record in run.records) / len(run.records)
@@ -83,7 +88,7 @@ def _labels(run: Run) -> str:
     rows: list[list[Cell | str]] = []
     for label, record in ((label, run.chosen[label]) for label in LABELS):
         scores = [number(100 * record["accuracy"][key], 1) for key in ("max", "mean", "min")]
-        gains = [Cell(f"{100 * record['mcg']:+.1f}", 100 * record["mcg"]), number(100 * record["cgs"], 1)]
+        gains = [signed(100 * record["mcg"]), number(100 * record["cgs"], 1)]
         fair = [number(record[key]) for key in ("gamma", "gamma_limit", "gamma_attainable")]
         shares = [number(100 * record[key], 0) for key in ("bcf", "alpha_bcf")]
         rows.append([label, number(record["round"], 0), *fair, *shares, *scores, *gains])
@@ -111,7 +116,7 @@ def _clients(run: Run) -> str:
         columns.append(("of the model %", [number(value, 1) for value in share]))
     gains = [100 * (theta - alone) for theta, alone in zip(last["rewards"], c.test, strict=True)]
     columns.append(("reward %", [number(100 * value, 1) for value in last["rewards"]]))
-    columns.append(("gain", [Cell(f"{value:+.1f}", value, "good" if value > 0 else "bad") for value in gains]))
+    columns.append(("gain", [signed(value) for value in gains]))
     columns.append(("in BCF", [Cell("yes", 1, "good") if ok else Cell("no", 0, "bad") for ok in run.inside_bcf]))
     rows: list[list[Cell | str]] = [[name, *(cells[i] for _, cells in columns)] for i, name in enumerate(run.clients)]
     return table(f"Clients after round {last['round']}", ("client", *(head for head, _ in columns)), rows)
@@ -206,16 +211,20 @@ def _submodels(run: Run) -> list[Figure]:
     cells = [[rows[i][n] for layer in ranked for n in layer] for i in clients]
     groups = [(f"layer {k + 1}: {size} neurons", size) for k, size in enumerate(sizes)]
     by = "held by most first" if run.importance is None else "least important first"
-    drawing = heatmap(
-        f"Neurons that each client holds, {by}",
-        [run.clients[i] for i in clients],
-        cells,
-        groups,
-        tip="{name} holds neurons {first} to {last} of {group}",
-        note="Clients from the least to the greatest contribution, one row each; a filled cell is a neuron held.",
-        width=2 * WIDTH,
+    drawing, narrow = (
+        heatmap(
+            f"Neurons that each client holds, {by}",
+            [run.clients[i] for i in clients],
+            cells,
+            groups,
+            tip="{name} holds neurons {first} to {last} of {group}",
+            note="Clients from the least to the greatest contribution, one row each; a filled cell is a neuron held.",
+            width=width,
+            stacked=width == WIDTH,
+        )
+        for width in (2 * WIDTH, WIDTH)
     )
-    made.append(Figure("neurons", drawing, drawing.description))
+    made.append(Figure("neurons", drawing, drawing.description, narrow))
     if run.importance is not None:
         values = run.importance.tolist()
         curves = []

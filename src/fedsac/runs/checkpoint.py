@@ -17,6 +17,11 @@ from fedsac.contributions.base import Contributions
 
 MAX_CHECKPOINTS = 2  # kept: the newest, and the one before it in case the newest is damaged
 SHOWN = "shown/"  # before the names of what only reports read
+UNSOUND = (
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
+    *(MemoryError, SafetensorError),
+)
+"""What reading bytes that are no checkpoint may raise."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,14 @@ def unpack(path: Path) -> tuple[Checkpoint, int, str]:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         outer = json.loads(header["__metadata__"]["fedsac"])
         arrays = load_arrays(content)
-        sound = outer["sha256"] == _digest(arrays, outer["facts"])
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        if outer["sha256"] != _digest(arrays, outer["facts"]):
+            raise DamagedError("its hash does not match")
+        return _checkpoint(json.loads(outer["facts"]), arrays, path)
+    except UNSOUND as error:
         raise DamagedError(f"{type(error).__name__}") from None
-    if not sound:
-        raise DamagedError("its hash does not match")
-    facts = json.loads(outer["facts"])
+
+
+def _checkpoint(facts: dict[str, Any], arrays: dict[str, Any], path: Path) -> tuple[Checkpoint, int, str]:
     check_version(facts["format_version"], path)
     c = facts["contributions"]
     # Missing from what was written before there was a choice of measures, and before errors were measured.
@@ -87,8 +94,8 @@ def unpack(path: Path) -> tuple[Checkpoint, int, str]:
     named = arrays | facts["values"]
     shown = {name.removeprefix(SHOWN): value for name, value in named.items() if name.startswith(SHOWN)}
     state = {name: value for name, value in named.items() if not name.startswith(SHOWN)}
-    checkpoint = Checkpoint(facts["round"], state, contributions, facts["fingerprint"], shown)
-    return checkpoint, facts["log"]["bytes"], facts["log"]["sha256"]
+    checkpoint = Checkpoint(int(facts["round"]), state, contributions, str(facts["fingerprint"]), shown)
+    return checkpoint, int(facts["log"]["bytes"]), str(facts["log"]["sha256"])
 
 
 def listed(path: Path) -> list[Path]:

@@ -1,20 +1,22 @@
-"""Carry out a comparison: several methods and seeds on one scene, all their clients in one stack."""
+"""Carry out runs side by side, all their clients in one stack: several methods and seeds on one scene, or the settings
+of a sweep (`fedsac.runs.sweeping`)."""
 
 import csv
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, RULES, Config, check_rules_in, check_version, settings_in
 from fedsac.doors import METHODS
 from fedsac.errors import FedsacError
-from fedsac.methods import make
-from fedsac.runs.comparison import COLUMNS, LIST, TESTED, Row, judgements, rows
+from fedsac.methods import make, method_class
+from fedsac.runs.comparison import COLUMNS, LIST, TESTED, Row, judgements, rows, settings_of
 from fedsac.runs.labels import LABELS, chosen
+from fedsac.runs.limits import check_number_of_runs
 from fedsac.runs.result import Result
 from fedsac.runs.start import resume_together, run_together
 from fedsac.runs.watcher import Watcher
@@ -30,17 +32,68 @@ def methods_named(text: str) -> list[str]:
     return names
 
 
-def compare(base: Config, methods: Sequence[str], seeds: int, out: Path, watcher: Watcher | None = None) -> list[Row]:
-    """Run every method with seeds base.seed, base.seed + 1, ... side by side, in folders below `out`."""
+@dataclass(frozen=True)
+class Plan:
+    """The runs to carry out, by the names of their folders, and the settings that are `varied` from one to the other; a
+    comparison of methods varies nothing else."""
+
+    configs: dict[str, Config]
+    varied: tuple[str, ...] = ()
+
+
+def compare(
+    base: Config,
+    methods: Sequence[str],
+    seeds: int,
+    out: Path,
+    watcher: Watcher | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> list[Row]:
+    """Run every method with seeds base.seed, base.seed + 1, ... side by side, in folders below `out`. `options` go to
+    every method that has them; METHOD.OPTION to this method alone."""
     if seeds < 1:
         raise FedsacError(f"seeds must be at least 1, not {seeds}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FedsacError(f"{out} is there already; go on with --resume {out}, or name another folder")
-    configs = [base.replace(method=method, seed=base.seed + k) for method in methods for k in range(seeds)]
+    check_number_of_runs(len(methods) * seeds)
+    own = options_of(methods, options or {})
+    configs = [
+        base.replace(method=method, seed=base.seed + k, options=base.options | own[method])
+        for method in methods
+        for k in range(seeds)
+    ]
     for config in configs:
         make(config)  # an unknown method is an error before anything is written
-    folders = {f"{config.method.replace(':', '-')}-seed{config.seed}": config.toml() for config in configs}
-    listed = json.dumps({"format_version": FORMAT_VERSION, "runs": folders}, indent=2) + "\n"
+    named = {f"{config.method.replace(':', '-')}-seed{config.seed}": config for config in configs}
+    return carry_out(Plan(named), out, watcher)
+
+
+def options_of(methods: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Which of these options each method gets."""
+    own: dict[str, dict[str, Any]] = {method: {} for method in methods}
+    for name, value in options.items():
+        only, dot, option = name.rpartition(".")
+        if dot and only not in methods:
+            raise FedsacError(f"option {name}: {only} is not among the methods compared, {', '.join(methods)}")
+        takers = [m for m in methods if only in ("", m) and option in _option_names(m)]
+        if not takers:
+            nobody = f"{only} has none" if only else f"none of {', '.join(methods)} has it"
+            raise FedsacError(f"option {option}: {nobody}")
+        for method in takers:
+            own[method][option] = value
+    return own
+
+
+def _option_names(method: str) -> set[str]:
+    return {option.name for option in fields(cast(Any, method_class(method)))}
+
+
+def carry_out(plan: Plan, out: Path, watcher: Watcher | None = None) -> list[Row]:
+    """Carry out the runs of a plan side by side, in folders below `out`, and write the table of them beside these."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FedsacError(f"{out} is there already; go on with --resume {out}, or name another folder")
+    configs = list(plan.configs.values())
+    folders = {name: config.toml() for name, config in plan.configs.items()}
+    varied = {"varied": plan.varied} if plan.varied else {}
+    listed = json.dumps({"format_version": FORMAT_VERSION, **varied, "runs": folders}, indent=2) + "\n"
     made = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -49,7 +102,7 @@ def compare(base: Config, methods: Sequence[str], seeds: int, out: Path, watcher
         raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
     places = [out / name for name in folders]
     try:
-        return _written(run_together(configs, places, watcher, every_round=False), out)
+        return _written(run_together(configs, places, watcher, every_round=False), out, plan.varied)
     except FedsacError:
         if not any(place.exists() for place in places):  # nothing was done: there is nothing to go on with
             (out / LIST).unlink()
@@ -63,6 +116,7 @@ def resume_compare(out: Path, watcher: Watcher | None = None) -> list[Row]:
     try:
         listed = json.loads((out / LIST).read_text())
         version, runs = listed["format_version"], dict(listed["runs"])
+        varied = tuple(map(str, listed.get("varied", ())))
         if not runs:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError):
@@ -75,12 +129,12 @@ def resume_compare(out: Path, watcher: Watcher | None = None) -> list[Row]:
             config = Config(**settings_in(settings, out / LIST))
             (out / name).mkdir(exist_ok=True)
             write_atomic(out / name / "config.toml", config.toml().encode())
-    return _written(resume_together([out / name for name in runs], watcher, every_round=False), out)
+    return _written(resume_together([out / name for name in runs], watcher, every_round=False), out, varied)
 
 
-def _written(results: list[Result], out: Path) -> list[Row]:
+def _written(results: list[Result], out: Path, varied: Sequence[str]) -> list[Row]:
     """The comparison as JSON and CSV, beside the runs."""
-    table = rows(results)
+    table = rows(results, varied)
     config = results[0].config
     whole = {
         "format_version": FORMAT_VERSION,
@@ -92,8 +146,9 @@ def _written(results: list[Result], out: Path) -> list[Row]:
         "metric": config.metric,
         "seeds": sorted({result.config.seed for result in results}),
         "split_seed": config.split_seed,
-        "rows": [{"method": row.method, "label": row.label, **row.values} for row in table],
-        "runs": [_raw(result) for result in results],
+        **({"varied": list(varied)} if varied else {}),
+        "rows": [{"method": row.method, **row.settings, "label": row.label, **row.values} for row in table],
+        "runs": [_raw(result) | settings_of(result.config, varied) for result in results],
         "statistics": _statistics(table),
     }
     write_atomic(out / "results.json", (json.dumps(whole, allow_nan=False) + "\n").encode())
@@ -140,7 +195,8 @@ def _csv(table: Sequence[Row], metric: str) -> str:
     writer = csv.writer(text, lineterminator="\n")
     names = [name for name, *_ in COLUMNS]
     heads = [f"{name}{part}" for name in names for part in ("", "_deviation", "_low", "_high", "_seeds")]
-    writer.writerow(["method", "label", *heads, *(f"{key}_verdict" for key in TESTED), "metric"])
+    varied = list(table[0].settings)
+    writer.writerow(["method", *varied, "label", *heads, *(f"{key}_verdict" for key in TESTED), "metric"])
     judged = {(key, label): judgements(table, key, label) for key in TESTED for label in LABELS}
     for row in table:
         numbers: list[float | None] = []
@@ -149,5 +205,5 @@ def _csv(table: Sequence[Row], metric: str) -> str:
             numbers += [row.mean(name), row.deviation(name), *interval, row.count(name)]
         shown = ["" if n is None else f"{n:.6g}" for n in numbers]
         verdicts = [judged[key, row.label][row.method].verdict or "" for key in TESTED]
-        writer.writerow([row.method, row.label, *shown, *verdicts, metric])
+        writer.writerow([row.method, *row.settings.values(), row.label, *shown, *verdicts, metric])
     return text.getvalue()

@@ -3,7 +3,7 @@ methods tested against each other. Loads no torch."""
 
 import json
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,12 +41,14 @@ TESTED = ("gamma", "max")  # the columns in which methods are tested against eac
 @dataclass(frozen=True)
 class Row:
     """One method at one label: for each column the seeds' values, None where a number does not exist. `seeds` has the
-    seed and the split's seed of each value; without them, values are paired in their order."""
+    seed and the split's seed of each value; without them, values are paired in their order. In a sweep, `method` names
+    the settings that are varied, and `settings` has their values."""
 
     method: str
     label: str
     values: dict[str, list[float | None]]
     seeds: list[tuple[int, int]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def repeated(self) -> bool:
@@ -75,13 +77,23 @@ class Row:
         return float(np.std(there, ddof=1)) if len(there) > 1 else None
 
 
-def rows(results: Sequence["Measurable"]) -> list[Row]:
-    """A row for each method and label, in the order of the results."""
+def settings_of(config: Config, varied: Sequence[str]) -> dict[str, Any]:
+    """The values of the settings that a sweep varies; what is no setting is an option of the method."""
+    known = {option.name for option in fields(Config)}
+    values = {name: getattr(config, name) if name in known else config.options.get(name) for name in varied}
+    return {name: "x".join(map(str, v)) if isinstance(v, tuple) else v for name, v in values.items()}
+
+
+def rows(results: Sequence["Measurable"], varied: Sequence[str] = ()) -> list[Row]:
+    """A row for each method, or each combination of the settings that are varied, and label, in the order of the
+    results."""
     rows_by_key: dict[tuple[str, str], Row] = {}
     for result in results:
+        settings = settings_of(result.config, varied)
+        shown = [f"{name} {v:g}" if isinstance(v, float) else f"{name} {v}" for name, v in settings.items()]
         for label in LABELS:
-            key = result.config.method, label
-            row = rows_by_key.setdefault(key, Row(*key, {column[0]: [] for column in COLUMNS}))
+            key = ", ".join(shown) or result.config.method, label
+            row = rows_by_key.setdefault(key, Row(*key, {column[0]: [] for column in COLUMNS}, settings=settings))
             row.seeds.append(seeds_of(result.config))
             for name, value in measured(result, label).items():
                 row.values[name].append(value)
@@ -91,6 +103,11 @@ def rows(results: Sequence["Measurable"]) -> list[Row]:
 def seeds_of(config: Config) -> tuple[int, int]:
     """A run's seed and its split's; own silos have one split, whatever the seed."""
     return config.seed, 0 if config.scene == "silos" else config.effective_split_seed
+
+
+def subject(rows: Sequence[Row]) -> str:
+    """What the rows differ in, as the heading over their names: the settings that are varied, else the method."""
+    return ", ".join(rows[0].settings) or "method" if rows else "method"
 
 
 def judgements(rows: Sequence[Row], key: str, label: str) -> dict[str, Judgement]:

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from fedsac.models.files import serialised_bytes
+from fedsac.core.module_layout import AnyLayout, ModuleLayout
+from fedsac.models.files import AnyNetwork, serialised_bytes
+from fedsac.models.module_network import ModuleNetwork, perceptron_of
 from fedsac.models.network import Network
 from fedsac.models.submodels import extract
 from fedsac.runs.labels import of_clients
@@ -19,16 +21,15 @@ def finished(run: Running, reward_models: RewardModels, seconds: float, watcher:
     """The result of a run whose rounds are over; its folder is completed."""
     assert run.contributions is not None and run.members is not None
     layout, initial = run.prepared.layout, run.prepared.initial
-    models: tuple[Network, ...] = ()
+    models: tuple[AnyNetwork, ...] = ()
     common = None
     if run.keep_models:
         own = reward_models([run])[0].cpu()
         models = tuple(
-            extract(Network(layout, own[i if len(own) > 1 else 0]), mask)
-            for i, mask in enumerate(run.reward.neurons.cpu())
+            _submodel(layout, own[i if len(own) > 1 else 0], mask) for i, mask in enumerate(run.reward.neurons.cpu())
         )
         shared = run.method.common_model(run.state)
-        common = None if shared is None else Network(layout, shared.cpu())
+        common = None if shared is None else _submodel(layout, shared.cpu(), None)
     result = Result(
         config=run.prepared.config,
         clients=run.task.clients,
@@ -56,3 +57,13 @@ def finished(run: Running, reward_models: RewardModels, seconds: float, watcher:
         run.folder.finish(result, run.prepared.split, keep_models=run.keep_models)
     watcher.end(run.info, result)
     return result
+
+
+def _submodel(layout: AnyLayout, params: Tensor, mask: Tensor | None) -> AnyNetwork:
+    """The submodel with these neurons (None: all) of a model [parameters]."""
+    if isinstance(layout, ModuleLayout):
+        network = ModuleNetwork.of_vector(layout, params, mask)
+        # A perceptron that was trained with momentum, say, is one all the same.
+        return perceptron_of(network) or network
+    whole = Network(layout, params)
+    return whole if mask is None else extract(whole, mask)

@@ -18,8 +18,7 @@ from fedsac.config import FORMAT_VERSION, RULES, Config, check_rules, read
 from fedsac.core.metrics import display_name
 from fedsac.data.split import Split
 from fedsac.errors import FedsacError
-from fedsac.models.files import ModelFile
-from fedsac.models.network import Network
+from fedsac.models.files import AnyNetwork, ModelFile
 from fedsac.runs.checkpoint import MAX_CHECKPOINTS, Checkpoint, file_name, listed, newest, pack
 from fedsac.runs.places import is_run
 from fedsac.runs.result import Result
@@ -103,6 +102,34 @@ class Folder:
             raise
         return folder
 
+    def longer(self, rounds: int) -> Config:
+        """The config of this finished run with more rounds. Contributions stay what they were: standing alone for as
+        many steps as the longer run has would be another measurement, so the number of steps that it had is fixed."""
+        if not (self.path / "summary.json").exists():
+            raise FedsacError(
+                f"{self.path}: this run is not finished; first finish its {self.config.rounds} rounds with fedsac run "
+                f"--resume {self.path}"
+            )
+        config = self.config.replace(rounds=rounds, standalone_steps=self.config.alone())
+        if config.rounds <= self.config.rounds:
+            raise FedsacError(f"{self.path}: has had {self.config.rounds} rounds; --rounds must be more, not {rounds}")
+        if config.lr_schedule != "constant":  # the rounds it had would not be those of the longer run
+            raise FedsacError(
+                f"{self.path}: its learning rate ({config.lr_schedule}) was spread over {self.config.rounds} rounds; "
+                f"begin a run of {rounds}"
+            )
+        if not listed(self.path):
+            raise FedsacError(f"{self.path}: keeps numbers alone, and no state to go on from; begin it again")
+        return config
+
+    def lengthen(self, config: Config) -> None:
+        """Give the run this `longer` config. A kill in between leaves it as it was, to be finished once more, or the
+        longer one."""
+        self.config = config
+        self._safely("summary.json", (self.path / "summary.json").unlink)
+        self._write("config.toml", config.toml().encode())
+        self._write("README.md", _readme(config).encode())
+
     def discard(self) -> None:
         """Remove a run that failed before its first round was over: our files, and the folder if this process made it
         and nothing else is in it. Where a write failed, everything stays: once there is room, the run can go on."""
@@ -166,7 +193,7 @@ class Folder:
         """The models and the summary. Done again, it writes the same bytes. Without `keep_models` the numbers are all
         that stays: hundreds of runs would fill a disk with models that nobody asked for."""
 
-        def model(name: str, network: Network, i: int | None) -> None:
+        def model(name: str, network: AnyNetwork, i: int | None) -> None:
             facts = {"method": result.config.method, "round": result.config.rounds}
             if i is not None:
                 facts |= {"client": result.clients[i], "reward": result.rewards[i]}
@@ -229,6 +256,13 @@ def _lock(path: Path) -> int | None:
     return folder
 
 
+def _keys_of(config: Config) -> str:
+    """Whose state dict the tensors of a model file are."""
+    if config.network == "mlp":
+        return "nn.Sequential(Linear, ReLU, ..., Linear)"
+    return f"the network {config.network}, of the submodel's own size"
+
+
 def _readme(config: Config) -> str:
     return f"""# A run of fedsac
 
@@ -243,7 +277,7 @@ README.md; beside it:
 - `summary.json`: contributions, rewards and fairness at the `last` round, the one `selected` on validation data, and
   the `best` one (chosen on the test set, as the paper does)
 - `global.safetensors`, `rewards/CLIENT.safetensors`: the models, for `fedsac predict` and `fedsac export`, or for
-  torch: keys and shapes are those of nn.Sequential(Linear, ReLU, ..., Linear)
+  torch: keys and shapes are those of {_keys_of(config)}
 - `report.html`: all of it as a page for a browser; `fedsac report` on this folder writes it again
 - `timing.json`: seconds of work
 - `rounds.csv` and `clients.csv`, `tensorboard/`, `mlflow.json`: of the logs that were named with `--log`

@@ -10,6 +10,7 @@ from fedsac.contributions.base import Contributions
 from fedsac.contributions.measurement import Measurement, decided, is_measured
 from fedsac.contributions.standalone import standalone
 from fedsac.runs.running import Running
+from fedsac.runs.screening import Screened
 from fedsac.runs.watcher import Watcher
 
 
@@ -28,11 +29,13 @@ class LocalEngine:
             run.begin(measured[run] if run.contributions is None else run.contributions)
         return new
 
-    def train(self, runs: Sequence[Running]) -> LocalRound:
+    def train(self, runs: Sequence[Running]) -> LocalRound | Screened:
         conducts = [
             None if (named := run.prepared.config.behaviour) is None else Conduct(named, run.memory) for run in runs
         ]
-        return LocalRound([(run.prepared.clients, run.assignment, run.round) for run in runs], self._absent, conducts)
+        work = [(run.prepared.clients, run.assignment, run.round) for run in runs]
+        training = LocalRound(work, self._absent, conducts)
+        return Screened(training, runs) if any(run.prepared.config.refuse for run in runs) else training
 
     def reward_models(self, runs: Sequence[Running]) -> list[Tensor]:
         return personalised([(run.prepared.clients, run.reward, run.round) for run in runs])

@@ -18,6 +18,7 @@ from fedsac.config import Config
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Updates
 from fedsac.runs.finish import finished
+from fedsac.runs.limits import most_threads
 from fedsac.runs.records import evaluate, record
 from fedsac.runs.result import Result
 from fedsac.runs.running import Clock, Commits, Running
@@ -107,6 +108,8 @@ def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engi
         run.records.append(record(run, sizes, updates, scores.get(run)))
         run.memory = updates.memory
         run.settle()
+        for name, reason in updates.remarks.get("refused", {}).items():
+            watcher.note(f"round {run.round}: {name} is left out: {reason}")
         for i in updates.diverged:
             watcher.note(f"round {run.round}: {run.task.clients[i]} diverged (NaN or infinity) and was left out")
         watcher.round(run.info, run.records[-1])
@@ -116,7 +119,7 @@ def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engi
 def _machine(config: Config) -> Iterator[None]:
     """Set threads and precision as in the config, and restore them afterwards."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads or threads)
+    torch.set_num_threads(min(config.threads or threads, most_threads()))  # a run may come from a larger machine
     try:
         if torch.device(config.device).type == "cpu":
             warn_if_slow(torch.get_num_threads())

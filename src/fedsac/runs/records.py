@@ -41,7 +41,7 @@ def _begin(run: Running, models: Tensor) -> tuple[PendingScores, PendingScores, 
     """Start computing the scores of one run: of its clients' models on the test set and on V, and of the common
     model."""
     layout, test, metric = run.prepared.layout, run.prepared.test, run.task.metric
-    whole = len(models) > 1 and all(submodel == layout for submodel in run.reward_submodels)
+    whole = len(models) > 1 and all(submodel == layout.shape for submodel in run.reward_submodels)
     neurons = None if whole else run.reward.neurons
     model = run.method.common_model(run.state)
     common = None if model is None else PendingScores(layout, model.unsqueeze(0), None, test, metric=metric)

@@ -7,15 +7,17 @@ from typing import Any
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.contributions.base import Contributions
 from fedsac.core.fairness import bcf
-from fedsac.core.units import Layout
-from fedsac.models.network import Network
+from fedsac.core.module_layout import AnyLayout
+from fedsac.models.files import AnyNetwork
 from fedsac.runs.labels import chosen, reported
 from fedsac.runs.places import DTYPE_BYTES
+from fedsac.runs.showing import frame, html, one_line
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """A finished run. `records` has one entry per round; models are the final ones."""
+    """A finished run. `records` has one entry per round; models are the final ones. In a notebook it is shown as a
+    table; `to_frame` has every number, `fedsac.figures` the figures of its page."""
 
     config: Config
     clients: tuple[str, ...]
@@ -23,13 +25,24 @@ class Result:
     contributions: Contributions
     records: tuple[dict[str, Any], ...]
     reputations: tuple[float, ...] | None
-    layout: Layout
-    global_model: Network | None  # None where each client has a model of its own
-    reward_models: tuple[Network, ...]  # none where models are not kept
+    layout: AnyLayout
+    global_model: AnyNetwork | None  # None where each client has a model of its own
+    reward_models: tuple[AnyNetwork, ...]  # none where models are not kept
     reward_bytes: dict[str, int]  # of all rewards of the last round: `counted` by parameters, `serialised` as files
     seconds: float
     folder: Path | None = None
     reported_on: str = "test"  # or "validation", where own silos bring no test file
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+    def _repr_html_(self) -> str:
+        return html(self)
+
+    def to_frame(self, per: str = "client") -> Any:
+        """The rounds as a pandas DataFrame, tidy: a row for each round and client, or per="round" for each round.
+        Frames of several runs can be put below each other: method, seed and metric are columns."""
+        return frame(self, per)
 
     @property
     def last(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 
 from fedsac import methods
 from fedsac.contributions.base import Contributions
+from fedsac.core.module_layout import ModuleShape
 from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
@@ -54,9 +55,9 @@ class Running:
     engine_state: Callable[[], State] = dict
     task: Task = field(init=False)
     assignment: Assignment = field(init=False)
-    submodels: list[Layout] = field(init=False)  # the shape of what each client trains next
+    submodels: Sequence[Layout | ModuleShape] = field(init=False)  # the shape of what each client trains next
     reward: Assignment = field(init=False)  # what each client would keep now
-    reward_submodels: list[Layout] = field(init=False)
+    reward_submodels: Sequence[Layout | ModuleShape] = field(init=False)
     _counted: torch.Tensor | None = None  # the masks that `submodels` was counted from
     _whole: "WholeRound" = field(init=False)  # the last whole round
 
@@ -137,6 +138,15 @@ class Running:
         whole = all(submodel == self.prepared.layout for submodel in self.reward_submodels)
         return ({} if whole else {"neurons": neurons}) | ({} if importance is None else {"importance": importance})
 
+    def _fingerprints(self, rounds: int) -> list[str]:
+        """What a checkpoint after so many rounds may have been written with: this run's settings, or those of the run
+        that ended there and was given more rounds (`Folder.lengthen`)."""
+        p, config = self.prepared, self.prepared.config
+        shorter = [config.replace(rounds=rounds)] if 0 < rounds < config.rounds else []
+        if shorter and rounds * config.local_steps == config.alone():
+            shorter.append(config.replace(rounds=rounds, standalone_steps=None))
+        return [p.fingerprint, *(replace(p, config=own).fingerprint for own in shorter)]
+
     def take_up(self, note: Callable[[str], None]) -> State:
         """Go on from the newest checkpoint in the folder, if there is one: returns the state as it is stored there."""
         assert self.folder is not None
@@ -144,7 +154,7 @@ class Running:
         if newest is None:
             return {}
         checkpoint, records = newest
-        if checkpoint.fingerprint != self.prepared.fingerprint:
+        if checkpoint.fingerprint not in self._fingerprints(checkpoint.round):
             raise FedsacError(
                 f"{self.folder.path}: the data or the settings are not what this run began with; bring them back, or "
                 "start a new run"

@@ -17,23 +17,28 @@ from fedsac.config import Config
 from fedsac.contributions.base import Contributions, read_given
 from fedsac.contributions.measurement import checkpoint_steps
 from fedsac.core.metrics import Metric
-from fedsac.core.units import Layout
+from fedsac.core.module_layout import AnyLayout, ModuleLayout
 from fedsac.data.catalogue import is_function, load
 from fedsac.data.dataset import DataSet
+from fedsac.data.files.memory import GIVEN
 from fedsac.data.split import Split, split, subsample
 from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, DATA, METRICS, SCENES
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task
-from fedsac.models.start import NetworkSpec, initial_network
+from fedsac.runs import limits
+from fedsac.runs.network import on_device, started
 
 DEFAULTS = Config()
 # Settings that neither data nor clients depend on: runs that differ only in these share all else.
 SETUP_INDEPENDENT = (
-    *("method", "options", "beta", "importance_every", "eval_every", "behaviour", "metric"),
+    *("method", "options", "beta", "importance_every", "eval_every", "behaviour", "refuse", "metric"),
     *("contribution", "contribution_on", "contributions", "standalone_checkpoints"),
 )
 # Settings that earlier versions did not have: at its default, such a one is left out.
-LATER = ("metric", "standalone_checkpoints")
+LATER = (
+    *("metric", "standalone_checkpoints", "refuse"),
+    *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm"),
+)
 MAX_THREADS = 4  # that deal out data sets: each needs hundreds of megabytes
 
 
@@ -69,7 +74,9 @@ class Prepared:
         """Of the data and of every setting that results depend on."""
         config = self.config.replace(data="-", data_dir=None, threads=None, device="cpu", contributions=None)
         later = [name for name in LATER if getattr(config, name) == getattr(DEFAULTS, name)]
-        text = config.toml(without=["network", *later])  # of a network, its shape counts: `hidden`
+        # Of a perceptron, its shape counts: `hidden`.
+        network = [] if isinstance(self.layout, ModuleLayout) else ["network"]
+        text = config.toml(without=[*network, *later])
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() + self.data_hash
 
     @property
@@ -79,7 +86,7 @@ class Prepared:
         return metric
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> AnyLayout:
         return self.clients.layout
 
     @property
@@ -106,15 +113,21 @@ class Prepared:
             batch=self.config.batch,
             size_shares=members.size_shares,
             metric=self.metric,
+            lr_schedule=self.config.lr_schedule,
         )
 
 
 def prepare(
-    configs: Sequence[Config], splits: Sequence[Split] | None = None, *, new: bool = True, quiet: bool = True
+    configs: Sequence[Config],
+    splits: Sequence[Split] | None = None,
+    *,
+    new: bool = True,
+    quiet: bool = True,
+    data: DataSet | None = None,
 ) -> list[Prepared]:
     """Prepare runs that will share stacks: data sets are read once, images lie on the device once, and runs that
     differ only in their method share everything else. `new` runs have no contributions yet: a file with them must be
-    there, and sound."""
+    there, and sound. `data` is what all of them learn from, if it was given in memory."""
     for config in configs:
         _look_up(config, new=new)
     on_device = _DataOnDevice()
@@ -128,11 +141,13 @@ def prepare(
             key = (config.data, config.data_dir, config.label, config.share)
             if key not in read:
                 folder = None if config.data_dir is None else Path(config.data_dir)
-                read[key] = subsample(load(config.data, folder, label=config.label, quiet=quiet), config.share)
+                whole = load(config.data, folder, label=config.label, quiet=quiet) if data is None else data
+                read[key] = subsample(whole, config.share)
             config = _with_defaults(config, read[key])
             common = config.replace(**{name: getattr(DEFAULTS, name) for name in SETUP_INDEPENDENT}).toml()
             wanted.append((common, config))
             to_deal.setdefault(common, (read[key], config))
+        _check_limits(wanted, to_deal)
         alike = {
             common: on_device.prepare(config, dealt)
             for (common, (_, config)), dealt in zip(to_deal.items(), _dealt(list(to_deal.values())), strict=True)
@@ -146,6 +161,12 @@ def prepare(
         if new and each.config.contributions is not None:
             read_given(Path(each.config.contributions), each.clients.names)
     return prepared
+
+
+def _check_limits(wanted: Sequence[tuple[str, Config]], to_deal: dict[str, tuple[DataSet, Config]]) -> None:
+    shapes = {common: (data.x.shape[1], len(data.classes), len(data.y)) for common, (data, _) in to_deal.items()}
+    for shape in set(shapes.values()):
+        limits.check([config for common, config in wanted if shapes[common] == shape], *shape)
 
 
 def _of_split(config: Config, dealt: Split) -> Config:
@@ -168,6 +189,8 @@ def _dealt(wanted: Sequence[tuple[DataSet, Config]]) -> Iterator[Split]:
 def _look_up(config: Config, *, new: bool) -> None:
     """What does not exist is an error before any work is done."""
     methods.make(config)
+    if new:
+        limits.check_threads(config)
     checkpoint_steps(config.alone(), config.local_steps, config.standalone_checkpoints)
     for door, name in ((METRICS, config.metric), (CONTRIBUTIONS, config.contribution), (BEHAVIOURS, config.behaviour)):
         if name is not None:
@@ -209,10 +232,15 @@ def _with_defaults(config: Config, data: DataSet) -> Config:
         precision=precision,
         threads=config.threads or torch.get_num_threads(),
         # Absolute, so that a run can be resumed from any folder.
-        data=config.data if config.data in DATA.entries or _is_function(config.data) else str(named.resolve()),
+        data=config.data if _is_name(config.data) else str(named.resolve()),
         data_dir=None if config.data_dir is None else str(Path(config.data_dir).resolve()),
         contributions=None if config.contributions is None else str(Path(config.contributions).resolve()),
     )
+
+
+def _is_name(data: str) -> bool:
+    """Whether this names data otherwise than by a path."""
+    return data in (*DATA.entries, GIVEN) or _is_function(data)
 
 
 def _is_function(data: str) -> bool:
@@ -234,7 +262,16 @@ class _DataOnDevice:
 
     def prepare(self, config: Config, dealt: Split) -> Prepared:
         data, device, dtype = dealt.data, torch.device(config.device), getattr(torch, config.dtype)
-        if data.x.dtype == np.uint8:
+        start = started(config, dealt)
+        layout = start.layout
+        if isinstance(layout, ModuleLayout) and layout.input.tokens:
+            # The numbers of tokens say which they are, not how much of something there is.
+            scale, shift = np.ones(data.x.shape[1]), np.zeros(data.x.shape[1])
+
+            def inputs(array: np.ndarray) -> Tensor:
+                return _to_tensor(array, device).long()
+
+        elif data.x.dtype == np.uint8:
             # Images stay uint8, one copy for all runs, and each run normalises its batches.
             scale, shift = 1 / (data.top * dealt.deviation), -dealt.mean / dealt.deviation
 
@@ -250,11 +287,11 @@ class _DataOnDevice:
 
         normalisation = _to_tensor(scale[None], device).to(dtype), _to_tensor(shift[None], device).to(dtype)
         pool = Samples(inputs(data.x), self._shared_tensor(data.y, device), *normalisation)
-        spec = NetworkSpec(data.x.shape[1], len(data.classes), config.hidden, config.seed, dtype)
-        network = initial_network(config.network, spec)
-        layout = network.layout
         config = config.replace(hidden=layout.hidden)  # a user's network has its own hidden layers
         rows = torch.from_numpy(dealt.validation).to(device)
+        validation = Samples(pool.x[rows], pool.y[rows], *normalisation)
+        if isinstance(layout, ModuleLayout):
+            layout = on_device(layout, validation, dtype)
         return Prepared(
             config=config,
             split=dealt,
@@ -267,10 +304,12 @@ class _DataOnDevice:
                 batch=config.batch,
                 local_steps=config.local_steps,
                 seed=config.seed,
+                rounds=config.rounds,
+                lr_schedule=config.lr_schedule,
             ),
-            validation=Samples(pool.x[rows], pool.y[rows], *normalisation),
+            validation=validation,
             test=Samples(inputs(dealt.x_test), self._shared_tensor(dealt.y_test, device), *normalisation),
-            initial=network.params.to(device),
+            initial=start.params.to(device),
             data_hash=self._data_hash(dealt),
         )
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedsac.data.files.labels import label_texts
-from fedsac.data.files.npzfile import samples
+from fedsac.data.files.npzfile import image_shape, samples
 from fedsac.data.files.tables import Table
 from fedsac.doors import Door
 from fedsac.errors import FedsacError
@@ -34,4 +34,4 @@ def _table(x: Any, y: Any, named: str, part: str) -> Table:
     labels = label_texts(y, f"{named}: y{part}")
     if len(labels) != len(rows):
         raise FedsacError(f"{named}: {len(labels)} labels for {len(rows)} samples")
-    return Table(rows, labels, (), channel, top=255.0 if x.dtype == np.uint8 else 1.0)
+    return Table(rows, labels, (), channel, top=255.0 if x.dtype == np.uint8 else 1.0, image=image_shape(x.shape))

@@ -8,7 +8,7 @@ import numpy as np
 from fedsac.data.messages import shown
 from fedsac.errors import FedsacError
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # Python refuses to read longer ones
 _INTEGER_WITH_POINT = re.compile(r"([+-]?[0-9]+)\.0*")
 
 

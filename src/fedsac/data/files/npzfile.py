@@ -12,6 +12,7 @@ from fedsac.data.files.tables import Table
 from fedsac.data.messages import cause, some, unreadable
 from fedsac.errors import FedsacError
 
+MAX_CHANNELS = 4  # of an image: grey, colour, colour with transparency
 SAVE_HINT = "save the arrays again with np.savez"
 
 
@@ -35,9 +36,10 @@ def read_npz(path: Path, require_label: bool, part: str = "") -> Table:
             raise FedsacError(
                 f"{path}: no array {key} (there are: {some(sorted(names))}); {SAVE_HINT} as {x_name}= and {y_name}="
             )
-    x, channel = samples(_array(path, x_name), f"{path}: {x_name}")
+    stored = _array(path, x_name)
+    x, channel = samples(stored, f"{path}: {x_name}")
     labels = _labels(_array(path, y_name), len(x), f"{path}: {y_name}") if y_name in names else None
-    return Table(x, labels, (), channel, top=255.0 if x.dtype == np.uint8 else 1.0)
+    return Table(x, labels, (), channel, top=255.0 if x.dtype == np.uint8 else 1.0, image=image_shape(stored.shape))
 
 
 def _array(path: Path, key: str) -> np.ndarray:
@@ -71,7 +73,8 @@ def samples(x: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
         raise FedsacError(f"{where} is {x.dtype}, not numbers; save it as uint8 or as a float type")
     if x.ndim not in (2, 3, 4):
         raise FedsacError(
-            f"{where} has shape {shape or '()'}; use [n, d] for a table, [n, h, w] or [n, h, w, c] for images"
+            f"{where} has shape {shape or '()'}; use [n, d] for a table, [n, h, w] or [n, h, w, c] for images "
+            "(or [n, c, h, w])"
         )
     if x.size == 0:
         raise FedsacError(f"{where} has shape {shape}, so it holds no sample; save at least one")
@@ -79,13 +82,30 @@ def samples(x: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     if x.ndim == 2:
         channel = np.arange(d)
     else:
-        channels = x.shape[3] if x.ndim == 4 else 1
-        channel = np.tile(np.arange(channels), d // channels)
+        channels = 1 if x.ndim == 3 else x.shape[1] if channels_first(x.shape) else x.shape[3]
+        spread = np.repeat if channels_first(x.shape) else np.tile
+        channel = spread(np.arange(channels), d // channels)
     rows = x.reshape(n, d)
     if x.dtype != np.uint8:
         rows = np.ascontiguousarray(rows, dtype=np.float64)
         _refuse_non_finite(rows, x.shape, where)
     return rows, channel.astype(np.int64)
+
+
+def channels_first(shape: tuple[int, ...]) -> bool:
+    """Whether images [n, ...] have their channels before the pixels: one to four channels there, and more at the end.
+
+    >>> channels_first((10, 3, 32, 32)), channels_first((10, 32, 32, 3))
+    (True, False)
+    """
+    return len(shape) == 4 and shape[1] <= MAX_CHANNELS < shape[3]
+
+
+def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """Channels, height and width of images stored as [n, ...]; None where it is a table."""
+    if len(shape) == 4:
+        return shape[1:] if channels_first(shape) else (shape[3], shape[1], shape[2])
+    return (1, shape[1], shape[2]) if len(shape) == 3 else None
 
 
 def _refuse_non_finite(rows: np.ndarray, shape: tuple[int, ...], where: str) -> None:

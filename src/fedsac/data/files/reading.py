@@ -11,6 +11,13 @@ from fedsac.errors import FedsacError
 
 def read_table(path: Path, label: str, require_label: bool) -> Table:
     """Read a whole file; `label` names the label column of a .csv or .parquet (in an .npz the labels are `y`)."""
+    try:
+        return _read(path, label, require_label)
+    except MemoryError as err:
+        raise FedsacError(f"{path}: what it holds is larger than the memory that is left; give fewer samples") from err
+
+
+def _read(path: Path, label: str, require_label: bool) -> Table:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return read_npz(path, require_label)

@@ -27,26 +27,36 @@ def load_silos(folder: Path, label: str) -> DataSet:
     if VALIDATION not in files:
         raise FedsacError(f"{folder}: no {VALIDATION}.npz, .csv or .parquet in it; put the server's samples there")
     order = [*clients, VALIDATION, *([TEST] if TEST in files else [])]
-    tables = _aligned({name: _read(files[name], label) for name in order}, files)
-    parts = [*clients, VALIDATION]
-    classes = class_names((text for name in parts for text in _labels(tables[name])), str(folder))
-    rows = _rows({name: len(tables[name].x) for name in parts})
+    tables = {name: _read(files[name], label) for name in order}
+    return gathered(folder.resolve().name, str(folder), tables, {name: str(files[name]) for name in order})
+
+
+def gathered(name: str, where: str, tables: dict[str, Table], wheres: dict[str, str]) -> DataSet:
+    """One data set of the tables of clients, of the server's validation samples and, where it comes, of the test;
+    `wheres` say in errors where each of them is from."""
+    tables = _aligned(tables, wheres)
+    order = list(tables)
+    parts = [part for part in order if part != TEST]
+    clients = [part for part in parts if part != VALIDATION]
+    classes = class_names((text for part in parts for text in _labels(tables[part])), where)
+    rows = _rows({part: len(tables[part].x) for part in parts})
     test, y_test = tables.get(TEST), None
     if test is not None:
-        y_test = encode(_labels(test), classes, str(files[TEST]), "any silo or validation")
+        y_test = encode(_labels(test), classes, wheres[TEST], "any silo or validation")
     first = tables[order[0]]
     return DataSet(
-        name=folder.resolve().name,
-        x=np.concatenate([tables[name].x for name in parts]),
-        y=np.concatenate([encode(_labels(tables[name]), classes, str(files[name])) for name in parts]),
+        name=name,
+        x=np.concatenate([tables[part].x for part in parts]),
+        y=np.concatenate([encode(_labels(tables[part]), classes, wheres[part]) for part in parts]),
         classes=classes,
         channel=first.channel,
         top=first.top,
         x_test=None if test is None else test.x,
         y_test=y_test,
-        silos={name: rows[name] for name in clients},
+        silos={client: rows[client] for client in clients},
         validation=rows[VALIDATION],
-        features=next((tables[name].features for name in parts if tables[name].features), ()),
+        features=next((tables[part].features for part in parts if tables[part].features), ()),
+        image=first.image,
     )
 
 
@@ -78,11 +88,11 @@ def _read(path: Path, label: str) -> Table:
     return read_table(path, label, require_label=True)
 
 
-def _aligned(tables: dict[str, Table], files: dict[str, Path]) -> dict[str, Table]:
+def _aligned(tables: dict[str, Table], wheres: dict[str, str]) -> dict[str, Table]:
     """All tables with their columns in the same order."""
     # The first table with column names is the reference: names tell more than the number of columns.
     like = next((name for name, table in tables.items() if table.features), next(iter(tables)))
-    return {name: aligned(table, str(files[name]), tables[like], str(files[like])) for name, table in tables.items()}
+    return {name: aligned(table, wheres[name], tables[like], wheres[like]) for name, table in tables.items()}
 
 
 def _rows(counts: dict[str, int]) -> dict[str, np.ndarray]:

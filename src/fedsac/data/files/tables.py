@@ -11,6 +11,14 @@ from fedsac.errors import FedsacError
 SUFFIXES = (".npz", ".csv", ".parquet")
 
 
+class NoLabelError(FedsacError):
+    """A table without the label column; `what` leaves out how to name another, which is not everywhere an option."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what}; name the one with --label")
+
+
 @dataclass(frozen=True)
 class Table:
     """The samples in one file."""
@@ -20,6 +28,7 @@ class Table:
     features: tuple[str, ...]  # () if they have no names (.npz)
     channel: np.ndarray  # [d] int64, as in `DataSet`
     top: float  # as in `DataSet`
+    image: tuple[int, int, int] | None = None  # as in `DataSet`
 
 
 def named_table(x: np.ndarray, labels: list[str] | None, features: tuple[str, ...]) -> Table:
@@ -41,10 +50,7 @@ def check_columns(path: Path, names: list[str], label: str, require_label: bool)
         raise FedsacError(f"{where}: two columns are named {shown(twice)}; rename one")
     if require_label and label not in names:
         hint = "; separate columns by commas" if len(names) == 1 and set(names[0]) & set(";\t|") else ""
-        raise FedsacError(
-            f"{where}: no column {shown(label)} for the labels{hint}; the columns are {some(names)}; "
-            "name the one with --label"
-        )
+        raise NoLabelError(f"{where}: no column {shown(label)} for the labels{hint}; the columns are {some(names)}")
     if not set(names) - {label}:
         raise FedsacError(f"{where}: no column besides the label; add the features")
 

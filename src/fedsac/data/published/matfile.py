@@ -16,6 +16,9 @@ from fedsac.data.messages import cause
 from fedsac.errors import FedsacError
 
 HEADER_BYTES = 128
+MAX_UNPACKED_BYTES = (
+    1 << 30
+)  # of a packed file: four times the largest published one. A few bytes can unpack to any size
 INT8, INT32, UINT32, MATRIX, COMPRESSED = 1, 5, 6, 14, 15
 COMPLEX = 0x0800
 # numpy's types by MATLAB's numbers for them: as stored in the file, and as the array has it in MATLAB. The two differ:
@@ -95,10 +98,18 @@ def _element(data: memoryview, offset: int, order: str) -> _Element:
 
 
 def _inflated(data: memoryview, order: str) -> memoryview:
+    unpacking = zlib.decompressobj()
     try:
-        plain = zlib.decompress(data)
+        plain = unpacking.decompress(data, MAX_UNPACKED_BYTES)
     except zlib.error as err:
         raise _DamageError(cause(err)) from err
+    except MemoryError as err:
+        raise _DamageError("unpacked it is larger than the memory that is left") from err
+    if not unpacking.eof:
+        more = len(plain) == MAX_UNPACKED_BYTES
+        raise _DamageError(
+            f"larger than {MAX_UNPACKED_BYTES >> 20} MiB" if more else "truncated: its stream breaks off"
+        )
     element = _element(memoryview(plain), 0, order)
     if element.kind != MATRIX:
         raise _DamageError(f"type {element.kind} is no variable")

@@ -5,15 +5,17 @@ format is read; a damaged file is an error that names the file and the byte.
 """
 
 import gzip
+import io
 import struct
 import zlib
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fedsac.data.messages import cause, some, unreadable
-from fedsac.data.published.matfile import read_mat
+from fedsac.data.published.matfile import MAX_UNPACKED_BYTES, read_mat
 from fedsac.errors import FedsacError
 
 IDX_FILES = (
@@ -26,6 +28,7 @@ CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
 
 IDX_SIDE_PIXELS = 28
+CHUNK_BYTES = 1 << 20  # unpacked at a time
 CIFAR_RECORD_BYTES = 1 + 3 * 32 * 32
 REPLACE_HINT = "replace the file with an undamaged copy"
 
@@ -133,7 +136,15 @@ def _unpacked(path: Path) -> bytes:
     if path.suffix != ".gz":
         return raw
     try:
-        return gzip.decompress(raw)
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+            # In chunks: asked for all at once, it would take that much memory for the smallest file.
+            chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
+            content = b"".join(islice(chunks, MAX_UNPACKED_BYTES // CHUNK_BYTES + 1))
+        if len(content) > MAX_UNPACKED_BYTES:
+            raise FedsacError(f"{path}: unpacked it is larger than {MAX_UNPACKED_BYTES >> 20} MiB; {REPLACE_HINT}")
+        return content
+    except MemoryError as err:
+        raise FedsacError(f"{path}: unpacked it is larger than the memory that is left; {REPLACE_HINT}") from err
     except EOFError as err:
         raise FedsacError(f"{path}: truncated: the gzip stream breaks off at byte {len(raw)}; {REPLACE_HINT}") from err
     except (gzip.BadGzipFile, zlib.error) as err:

@@ -46,7 +46,7 @@ def calibrated_neurons(
     lengths = np.unique(
         np.concatenate([np.arange(max(1, n - FINE_NEURONS), n + 1), np.arange(1, n, COARSE_STEP_NEURONS)])
     )
-    prefixes = rank < torch.from_numpy(lengths).to(order.device).unsqueeze(1)
+    prefixes = task.layout.completed(rank < torch.from_numpy(lengths).to(order.device).unsqueeze(1), rank)
     scores = task.evaluate(model.unsqueeze(0), prefixes, task.part(rows)).numpy()
     best = float(scores[-1])
     error = standard_error(task, model, rows, best)

@@ -5,11 +5,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from fedsac.core.module_layout import AnyLayout
 from fedsac.core.transfer import to_device
-from fedsac.core.units import Layout
 
 
-def largest_entries(layout: Layout, update: Tensor, shares: Tensor) -> Tensor:
+def largest_entries(layout: AnyLayout, update: Tensor, shares: Tensor) -> Tensor:
     """For each share q of `shares` [N], `update` [parameters] with all but its largest entries set to 0: [N,
     parameters].
 
@@ -18,6 +18,7 @@ def largest_entries(layout: Layout, update: Tensor, shares: Tensor) -> Tensor:
     k = 0 keeps nothing.
 
     >>> update = torch.tensor([0.] * 7 + [.5, -.1, .3, -.7, .2], dtype=torch.float64)
+    >>> from fedsac.core.units import Layout
     >>> largest_entries(Layout((1, 1, 5)), update, torch.tensor([.4]))[0, -5:].tolist()
     [0.5, 0.0, 0.0, -0.7, 0.0]
     """
@@ -50,7 +51,7 @@ def largest_of_all(update: Tensor, shares: Tensor) -> Tensor:
     return torch.where(magnitude >= threshold.unsqueeze(1), update, 0)
 
 
-def _thresholds(layout: Layout, magnitude: Tensor, k: Tensor) -> Tensor:
+def _thresholds(layout: AnyLayout, magnitude: Tensor, k: Tensor) -> Tensor:
     """The k-th largest magnitude of each tensor, [tensors, N] for k [tensors, N]; infinity where k is 0."""
     k = k.to(magnitude.device)
     at = (k - 1).clamp_min(0)
@@ -59,7 +60,7 @@ def _thresholds(layout: Layout, magnitude: Tensor, k: Tensor) -> Tensor:
     return threshold.masked_fill_(k == 0, torch.inf)
 
 
-def _largest_entries_cuda(layout: Layout, update: Tensor, magnitude: Tensor, k: Tensor) -> Tensor:
+def _largest_entries_cuda(layout: AnyLayout, update: Tensor, magnitude: Tensor, k: Tensor) -> Tensor:
     """`largest_entries` in a dozen operations, for a GPU, where launching each costs time. All tensors are sorted at
     once, by 64-bit keys: the upper half is the index of the tensor, the lower half the bits of the magnitude, which
     sort like the number they stand for."""
@@ -73,7 +74,7 @@ def _largest_entries_cuda(layout: Layout, update: Tensor, magnitude: Tensor, k: 
 
 
 @lru_cache(maxsize=16)
-def _tensor_of_entry(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _tensor_of_entry(layout: AnyLayout, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """The index of the tensor that each entry belongs to [parameters]; the same as the upper half of a key; and, on the
     CPU, the end of each tensor in the vector [tensors, 1]."""
     sizes = torch.tensor(layout.tensor_sizes)

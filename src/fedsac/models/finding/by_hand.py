@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedsac.core import given
 from fedsac.core.unit_table import UnitGroup, UnitTable
 from fedsac.errors import FedsacError
 from fedsac.models.finding.proof import proved
@@ -25,6 +27,10 @@ def units_by_hand(module: nn.Module, groups: Mapping[str, Group], *inputs: Any) 
     >>> units_by_hand(module, written, torch.randn(2, 4)).units
     3
     """
+    given.module("units_by_hand", module)
+    if not inputs:
+        raise FedsacError("units_by_hand needs inputs that the module can be called with: they are proved on them")
+    inputs = tuple(given.placed(module, x, given.tensor("x", x)) if isinstance(x, np.ndarray) else x for x in inputs)
     state = module.state_dict()
     axes: dict[str, list[Tensor | None]] = {name: [None] * tensor.ndim for name, tensor in state.items()}
     table_groups, readers, first = [], [], 0

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from fedsac.core import given
 from fedsac.core.unit_table import UnitGroup, UnitTable, WholeGroup
 from fedsac.errors import FedsacError
 from fedsac.models.finding.proof import proved
@@ -26,6 +27,10 @@ def find_units(module: nn.Module, *inputs: Any) -> UnitTable:
     >>> [(group.name, group.count) for group in table.groups]
     [('0', 4)]
     """
+    given.module("find_units", module)
+    if not inputs:
+        raise FedsacError("find_units needs inputs that the module can be called with: find_units(module, x)")
+    inputs = tuple(given.placed(module, x, given.tensor("x", x)) if isinstance(x, np.ndarray) else x for x in inputs)
     if any(is_lazy(tensor) or tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
         raise FedsacError(
             f"{type(module).__name__} has tensors without numbers (on the meta device, or of lazy layers that were "

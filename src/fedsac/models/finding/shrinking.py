@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from fedsac.core import given
+from fedsac.core.given import Values
 from fedsac.core.unit_table import UnitGroup, UnitTable
 from fedsac.models.finding.rules.convolutions import cut_by_group
 
@@ -15,11 +17,13 @@ from fedsac.models.finding.rules.convolutions import cut_by_group
 FITTED = (nn.Linear, _ConvNd, _NormBase, nn.GroupNorm, nn.Embedding, nn.PReLU, nn.RNNBase)
 
 
-def smaller(module: nn.Module, table: UnitTable, units: Tensor) -> nn.Module:
+def smaller(module: nn.Module, table: UnitTable, units: Values) -> nn.Module:
     """The submodel with these `units`, a boolean mask [units]: a module of the same class, which needs nothing of this
     package."""
+    given.module("smaller", module)
     tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
-    state = table.extract(tensors, units)
+    held = table.check(units)
+    state = table.extract(tensors, held)
     # What deepcopy finds in its memo, it takes instead of a copy. Tensors that are tied stay tied.
     made: dict[int, Tensor] = {}
     for name, parameter in module.named_parameters():
@@ -32,7 +36,7 @@ def smaller(module: nn.Module, table: UnitTable, units: Tensor) -> nn.Module:
         if "weight" not in vars(layer):  # else it is no parameter, but made from others before every call
             _fit(layer)
     for group in table.groups:
-        _fit_sizes(module, small, group, table, units)
+        _fit_sizes(module, small, group, table, held)
     return small
 
 

@@ -1,0 +1,106 @@
+"""A finished run goes on: the same contributions, and the numbers of a run that had all rounds from the start."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fedsac
+from fedsac import Config, FedsacError
+from fedsac.cli import main
+from fedsac.runs.watcher import Watcher
+from tests.test_store import contents
+
+SHORT = Config(rounds=4, clients=4, hidden=(16, 12), local_steps=4)
+
+
+@pytest.mark.parametrize("method", ["fedsac", "cgsv", "fedsac-plus"])
+def test_it_ends_as_if_it_had_had_all_rounds_from_the_start(tmp_path, method):
+    fixed = SHORT.replace(standalone_steps=12, method=method)
+    fedsac.run(fixed, tmp_path / "grown")
+    fedsac.resume(tmp_path / "grown", rounds=7)
+    fedsac.run(fixed.replace(rounds=7), tmp_path / "whole")
+    assert contents(tmp_path / "grown") == contents(tmp_path / "whole")
+
+
+def test_contributions_stay_though_their_steps_follow_the_rounds(tmp_path):
+    """Standing alone takes rounds x local steps unless a number is given: 16 here, and 16 it stays."""
+    before = fedsac.run(SHORT, tmp_path / "run")
+    after = fedsac.resume(tmp_path / "run", rounds=7)
+    assert after.contributions == before.contributions
+    assert after.records[:4] == before.records
+    assert (after.config.rounds, after.config.standalone_steps) == (7, 16)
+    fedsac.run(SHORT.replace(rounds=7, standalone_steps=16), tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    again = fedsac.resume(tmp_path / "run", rounds=9)
+    assert again.contributions == before.contributions
+
+
+class Stop(Watcher):
+    def round(self, run, record):
+        if record["round"] == 5:
+            raise KeyboardInterrupt
+
+
+def test_it_may_be_interrupted(tmp_path):
+    """After a round, and before the first commit of the longer run: the checkpoint is still the shorter one's."""
+    for name, cut in (("late", False), ("early", True)):
+        run = tmp_path / name
+        fedsac.run(SHORT, run)
+        with pytest.raises(KeyboardInterrupt):
+            fedsac.resume(run, rounds=7, watcher=Stop())
+        if cut:
+            (run / "checkpoints" / "round-000005.safetensors").unlink()
+        assert not (run / "summary.json").exists()
+        fedsac.resume(run)
+    fedsac.run(SHORT.replace(rounds=7, standalone_steps=16), tmp_path / "whole")
+    assert contents(tmp_path / "late") == contents(tmp_path / "early") == contents(tmp_path / "whole")
+
+
+def test_what_cannot_go_on_is_left_as_it_was(tmp_path):
+    run = tmp_path / "run"
+    fedsac.run(SHORT, run)
+    before = contents(run)
+    for rounds, says in (
+        (4, "has had 4 rounds; --rounds must be more, not 4"),
+        (0, "rounds must be a whole number of at least 1"),
+        (10**30, "the records of 1e.30 rounds take at least"),
+    ):
+        with pytest.raises(FedsacError, match=says):
+            fedsac.resume(run, rounds=rounds)
+    assert contents(run) == before
+    with pytest.raises(KeyboardInterrupt):
+        fedsac.resume(run, rounds=7, watcher=Stop())
+    with pytest.raises(FedsacError, match="not finished; first finish its 7 rounds"):
+        fedsac.resume(run, rounds=9)
+
+
+def test_other_data_cost_the_finished_run_nothing(tmp_path):
+    """They are refused before the run is made longer: its summary is still there."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((200, 6)), rng.integers(0, 2, 200)
+    fedsac.run(SHORT, tmp_path / "run", data=(x, y))
+    before = contents(tmp_path / "run")
+    with pytest.raises(FedsacError, match="the data or the settings are not what this run began with"):
+        fedsac.resume(tmp_path / "run", rounds=7, data=(x + 1, y))
+    assert contents(tmp_path / "run") == before and "summary.json" in before
+    assert fedsac.resume(tmp_path / "run", rounds=7, data=(x, y)).config.rounds == 7
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "step"])
+def test_a_schedule_over_all_rounds_cannot_be_made_longer(tmp_path, schedule):
+    """What came out would be the run that the config then describes no more."""
+    fedsac.run(SHORT.replace(lr_schedule=schedule), tmp_path / "run")
+    before = contents(tmp_path / "run")
+    with pytest.raises(FedsacError, match=rf"\({schedule}\) was spread over 4 rounds; begin a run of 7"):
+        fedsac.resume(tmp_path / "run", rounds=7)
+    assert contents(tmp_path / "run") == before
+
+
+def test_the_command(tmp_path, capsys):
+    run = tmp_path / "run"
+    fedsac.run(SHORT, run)
+    assert main(["run", "--resume", str(run), "--rounds", "6", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rounds"] == 6
+    assert main(["run", "--resume", str(run), "--rounds", "9", "--lr", "1"]) == 2
+    assert "leave --lr out" in capsys.readouterr().err
