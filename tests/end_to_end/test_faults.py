@@ -101,7 +101,8 @@ def test_a_site_that_is_killed_in_a_round_and_restarted_answers_that_round(trial
     trial.start("run")
     pending = trial.folder / "b" / "pending.order"
     for rounds in (0, 1, 2):
-        until(lambda n=rounds: len(trial.of_kind("round")) >= n and pending.exists(), trial)
+        # The file is there for as long as the site trains, some hundredths of a second.
+        until(lambda n=rounds: pending.exists() and len(trial.of_kind("round")) >= n, trial, pause=0.001)
         trial.kill("b")
         trial.start("b")
     trial.finish()

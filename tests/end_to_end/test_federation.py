@@ -84,12 +84,12 @@ class Processes:
         return "\n".join(f"== {log.name}\n{log.read_text()[-3000:]}" for log in logs if log.exists())
 
 
-def until(what, processes, seconds=200.0):
+def until(what, processes, seconds=200.0, pause=0.3):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if what():
             return
-        time.sleep(0.3)
+        time.sleep(pause)
     pytest.fail(f"waited too long\n{processes.says()}")
 
 
