@@ -12,6 +12,7 @@ from fedsac.errors import FedsacError
 
 RESULTS_FILE = "results.json"
 THEOREMS_FILE = "theorems.md"
+MAX_WORKERS = 64
 
 
 def add(commands: Any) -> None:
@@ -49,6 +50,13 @@ def add(commands: Any) -> None:
     command.add_argument("--rounds", type=int, metavar="N", help="rounds of training [300; quick: 12]")
     command.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda or auto [auto]")
     command.add_argument("--threads", type=int, metavar="N", help="CPU threads [all cores]")
+    command.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that share the runs: a GPU waits for one of them half of the time [1]",
+    )
     command.add_argument("--data-dir", metavar="FOLDER", help="folder with the data sets")
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where everything goes [runs/paper or -quick]")
     command.add_argument(
@@ -91,6 +99,8 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
     from fedsac.paper.experiments import FULL, QUICK, TARGETS, only, runs
     from fedsac.runs.limits import check_number_of_runs
 
+    if not 1 <= chosen.workers <= MAX_WORKERS:
+        raise FedsacError(f"workers must be 1 to {MAX_WORKERS}, not {chosen.workers}")
     scale = QUICK if chosen.quick else FULL
     for name in ("seeds", "rounds"):
         value = getattr(chosen, name)
@@ -111,7 +121,7 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
         screen.note(f"{len(wanted) - len(todo)} of {len(wanted)} runs are finished already")
     try:
         with screen.screen:
-            job.carry_out(wanted, out, screen)
+            job.carry_out(wanted, out, screen, chosen.workers)
     except KeyboardInterrupt:
         print(f"fedsac: interrupted; the same command goes on where it stopped ({out})", file=sys.stderr)
         raise SystemExit(130) from None

@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fedsac.config import FORMAT_VERSION, RULES, Config, check_rules, read
 from fedsac.errors import FedsacError
 from fedsac.paper.experiments import FIGURE_SCENES
 from fedsac.paper.results import Results, summarise
+from fedsac.runs.spread import resume_spread
 from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import Watcher
 from fedsac.version import __version__
@@ -25,9 +27,10 @@ CHANGEABLE_SETTINGS = ("device", "threads", "data_dir")  # that may change when 
 SECONDS_FILE = "seconds.json"  # the time spent on all runs so far
 
 
-def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher) -> None:
+def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher, workers: int = 1) -> None:
     """Complete every run in a folder of its own below `out`. Finished runs are not repeated, interrupted ones are
-    resumed; runs on one data set train together in one stack."""
+    resumed; runs on one data set train together in one stack, or, with several workers, those on one scene, in as many
+    processes."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         todo = [config for config in configs if not _finished(out, config)]
@@ -36,15 +39,20 @@ def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher) -> None:
     except OSError as error:
         raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
     # Runs with the same clients next to each other: then they can share the drawn batches.
-    todo.sort(key=lambda config: (*_group(config), str(config.scene), config.clients, config.seed))
+    todo.sort(key=lambda config: (*_group(config), str(config.scene), config.seed))
+    if workers > 1:
+        stacks = [list(stack) for _, stack in groupby(todo, _stack)]
+        # The largest first: what is left at the end is small, and no process works long alone.
+        stacks.sort(key=lambda stack: -sum(config.clients or 0 for config in stack))
+        folders = [[run_folder(out, config) for config in stack] for stack in stacks]
+        with _timed(out):
+            resume_spread(folders, workers, watcher, every_round=False, keep_models=False)
+        return
     for _, group in groupby(todo, _group):
-        start = time.monotonic()
-        try:
+        with _timed(out):
             resume_together(
                 [run_folder(out, config) for config in group], watcher, every_round=False, keep_models=False
             )
-        finally:
-            _add_seconds(out, time.monotonic() - start)
 
 
 def collected(configs: Sequence[Config], out: Path, *, quick: bool) -> Results:
@@ -68,6 +76,21 @@ def _group(config: Config) -> tuple[str, int]:
     # Runs with many clients apart: they fill a device by themselves, and what an interruption costs is less.
     assert config.clients is not None
     return config.data, config.clients
+
+
+def _stack(config: Config) -> tuple[str, int, str | None]:
+    """Runs with the same key train together where several processes share the work."""
+    return *_group(config), config.scene
+
+
+@contextmanager
+def _timed(out: Path) -> Iterator[None]:
+    """Add the time that passes inside the `with` block to the folder's."""
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        _add_seconds(out, time.monotonic() - start)
 
 
 def run_folder(out: Path, config: Config) -> Path:
