@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -31,28 +31,38 @@ def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher, workers: i
     """Complete every run in a folder of its own below `out`. Finished runs are not repeated, interrupted ones are
     resumed; runs on one data set train together in one stack, or, with several workers, those on one scene, in as many
     processes."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        todo = [config for config in configs if not _finished(out, config)]
-        for config in todo:
-            _write_config(out, config)
-    except OSError as error:
-        raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
-    # Runs with the same clients next to each other: then they can share the drawn batches.
-    todo.sort(key=lambda config: (*_group(config), str(config.scene), config.seed))
+    todo = begun(configs, out)
     if workers > 1:
-        stacks = [list(stack) for _, stack in groupby(todo, _stack)]
-        # The largest first: what is left at the end is small, and no process works long alone.
-        stacks.sort(key=lambda stack: -sum(config.clients or 0 for config in stack))
-        folders = [[run_folder(out, config) for config in stack] for stack in stacks]
         with _timed(out):
-            resume_spread(folders, workers, watcher, every_round=False, keep_models=False)
+            resume_spread(stacks([(todo, out)]), workers, watcher, every_round=False, keep_models=False)
         return
     for _, group in groupby(todo, _group):
         with _timed(out):
             resume_together(
                 [run_folder(out, config) for config in group], watcher, every_round=False, keep_models=False
             )
+
+
+def begun(configs: Sequence[Config], out: Path) -> list[Config]:
+    """The runs that are not finished, each with a folder below `out` from which it can be taken up."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        todo = unfinished(configs, out)
+        for config in todo:
+            _write_config(out, config)
+    except OSError as error:
+        raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
+    # Runs with the same clients next to each other: then they can share the drawn batches.
+    return sorted(todo, key=lambda config: (*_stack(config), config.seed))
+
+
+def stacks(parts: Iterable[tuple[Sequence[Config], Path]]) -> list[list[Path]]:
+    """The folders of runs (each part with the folder that they lie below) as stacks for several processes: those on one
+    scene together."""
+    found = [(list(stack), out) for configs, out in parts for _, stack in groupby(configs, _stack)]
+    # The largest first: what is left at the end is small, and no process works long alone.
+    found.sort(key=lambda each: -sum(config.clients or 0 for config in each[0]))
+    return [[run_folder(out, config) for config in stack] for stack, out in found]
 
 
 def collected(configs: Sequence[Config], out: Path, *, quick: bool) -> Results:
@@ -78,9 +88,9 @@ def _group(config: Config) -> tuple[str, int]:
     return config.data, config.clients
 
 
-def _stack(config: Config) -> tuple[str, int, str | None]:
+def _stack(config: Config) -> tuple[str, int, str]:
     """Runs with the same key train together where several processes share the work."""
-    return *_group(config), config.scene
+    return *_group(config), str(config.scene)
 
 
 @contextmanager
@@ -90,7 +100,7 @@ def _timed(out: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        _add_seconds(out, time.monotonic() - start)
+        add_seconds(out, time.monotonic() - start)
 
 
 def run_folder(out: Path, config: Config) -> Path:
@@ -121,7 +131,8 @@ def _write_config(out: Path, config: Config) -> None:
     write_atomic(folder / "config.toml", config.toml().encode(), durable=False)
 
 
-def _add_seconds(out: Path, seconds: float) -> None:
+def add_seconds(out: Path, seconds: float) -> None:
+    """Count so many seconds of work on the runs in a folder."""
     write_atomic(
         out / SECONDS_FILE, json.dumps({"format_version": FORMAT_VERSION, "seconds": _seconds(out) + seconds}).encode()
     )
