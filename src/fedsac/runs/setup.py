@@ -37,7 +37,7 @@ SETUP_INDEPENDENT = (
 # Settings that earlier versions did not have: at its default, such a one is left out.
 LATER = (
     *("metric", "standalone_checkpoints", "refuse"),
-    *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm"),
+    *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm", "class_weights"),
 )
 MAX_THREADS = 4  # that deal out data sets: each needs hundreds of megabytes
 
@@ -114,6 +114,7 @@ class Prepared:
             size_shares=members.size_shares,
             metric=self.metric,
             lr_schedule=self.config.lr_schedule,
+            class_weights=self.config.class_weights,
         )
 
 
@@ -306,6 +307,7 @@ class _DataOnDevice:
                 seed=config.seed,
                 rounds=config.rounds,
                 lr_schedule=config.lr_schedule,
+                labels=dealt.data.y if config.class_weights == "balanced" else None,
             ),
             validation=validation,
             test=Samples(inputs(dealt.x_test), self._shared_tensor(dealt.y_test, device), *normalisation),
