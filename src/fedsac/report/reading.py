@@ -18,6 +18,8 @@ from fedsac.runs.comparison import LIST
 from fedsac.runs.labels import chosen, judged_again, of_clients
 from fedsac.runs.places import DTYPE_BYTES, is_run
 
+DISAGREE = "its files do not agree on the number of clients; is it damaged?"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -164,6 +166,8 @@ def _confusion(path: Path, clients: tuple[str, ...]) -> dict[str, Any]:
     content = json.loads((path / "confusion.json").read_text(encoding="utf-8"))
     check_version(content["format_version"], path / "confusion.json")
     classes = tuple(map(str, content["classes"]))
+    if set(content["clients"]) != set(clients):
+        raise FedsacError(f"{path.resolve().name}: {DISAGREE}")
     counts = np.array([content["clients"][name] for name in clients])
     if counts.shape != (len(clients), len(classes), len(classes)) or counts.dtype.kind != "i" or counts.min() < 0:
         raise ValueError("confusion.json has no table of counts for each client")
@@ -226,7 +230,7 @@ def _check(run: Run) -> None:
     optional = (run.samples, run.reputations, run.held, run.contributions.error)
     lists += [part for part in optional if part is not None]
     if any(len(part) != count for part in lists):
-        raise FedsacError(f"{run.name}: its files do not agree on the number of clients; is it damaged?")
+        raise FedsacError(f"{run.name}: {DISAGREE}")
 
 
 def settings(config: Config) -> list[tuple[str, str, str]]:
