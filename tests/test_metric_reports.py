@@ -208,7 +208,8 @@ def test_confusion_tables_are_scikit_learns_on_the_page_and_in_the_folder(made):
         expected = sklearn_metrics.confusion_matrix(made.labels, predicted, labels=["ill", "well"])
         assert written["clients"][name] == expected.tolist()
         for row, counts, true in zip(page.rows[k + 1 : k + 3], expected, ("ill", "well"), strict=True):
-            shown = [str(n) if n or row_class == true else "·" for n, row_class in zip(counts, ("ill", "well"))]
+            taken = zip(counts, ("ill", "well"), strict=True)
+            shown = [str(n) if n or name_taken == true else "·" for n, name_taken in taken]
             recall = 100 * counts[("ill", "well").index(true)] / counts.sum()
             assert row == [true, *shown, f"{recall:.1f}"]
 
