@@ -21,6 +21,7 @@ EXTRAS = {
     "runs/loggers/tensorboard.py": "tensorboard",
     "runs/loggers/mlflow.py": "mlflow",
     "runs/showing.py": "notebook",
+    "runs/workers.py": "ray",
 }
 """Which files may import what an extra brings: a file, or a folder and all below it."""
 

@@ -19,15 +19,16 @@ from fedsac.paper.experiments import FIGURE_SCENES
 from fedsac.paper.results import Results, summarise
 from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import Watcher
+from fedsac.runs.workers import Workers, spread
 from fedsac.version import __version__
 
 CHANGEABLE_SETTINGS = ("device", "threads", "data_dir")  # that may change when runs are resumed
 SECONDS_FILE = "seconds.json"  # the time spent on all runs so far
 
 
-def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher) -> None:
+def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher, workers: Workers | None = None) -> None:
     """Complete every run in a folder of its own below `out`. Finished runs are not repeated, interrupted ones are
-    resumed; runs on one data set train together in one stack."""
+    resumed; runs on one data set train together in one stack, or in one for each of the `workers`."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         todo = [config for config in configs if not _finished(out, config)]
@@ -40,9 +41,11 @@ def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher) -> None:
     for _, group in groupby(todo, _group):
         start = time.monotonic()
         try:
-            resume_together(
-                [run_folder(out, config) for config in group], watcher, every_round=False, keep_models=False
-            )
+            runs = {run_folder(out, config): config for config in group}
+            if workers is not None:
+                spread(runs, workers, watcher, keep_models=False)
+            else:
+                resume_together(list(runs), watcher, every_round=False, keep_models=False)
         finally:
             _add_seconds(out, time.monotonic() - start)
 

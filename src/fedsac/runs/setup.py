@@ -145,7 +145,7 @@ def prepare(
                 whole = load(config.data, folder, label=config.label, quiet=quiet) if data is None else data
                 read[key] = subsample(whole, config.share)
             config = _with_defaults(config, read[key])
-            common = config.replace(**{name: getattr(DEFAULTS, name) for name in SETUP_INDEPENDENT}).toml()
+            common = shared_setup(config)
             wanted.append((common, config))
             to_deal.setdefault(common, (read[key], config))
         _check_limits(wanted, to_deal)
@@ -162,6 +162,11 @@ def prepare(
         if new and each.config.contributions is not None:
             read_given(Path(each.config.contributions), each.clients.names)
     return prepared
+
+
+def shared_setup(config: Config) -> str:
+    """What data and clients depend on: runs alike in it share all but the config."""
+    return config.replace(**{name: getattr(DEFAULTS, name) for name in SETUP_INDEPENDENT}).toml()
 
 
 def _check_limits(wanted: Sequence[tuple[str, Config]], to_deal: dict[str, tuple[DataSet, Config]]) -> None:
