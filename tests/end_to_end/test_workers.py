@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 SWEEP = ["sweep", "--set", "beta=1,5", "--seeds", "2", "--clients", "4", "--hidden", "32", "--dtype", "float64"]
-ROUNDS = ["--rounds", "1500", "--eval-every", "50", "--standalone-steps", "100"]
+ROUNDS = ["--rounds", "500", "--eval-every", "50", "--standalone-steps", "100"]
 SECONDS = 180
 
 
@@ -96,14 +96,14 @@ def test_the_same_numbers(here, tmp_path):
     same(here, tmp_path / "spread")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_interrupted_and_resumed(number, here, tmp_path):
+def test_interrupted_and_resumed(here, tmp_path):
+    """By SIGTERM, for which Ray has a handler of its own; Ctrl-C goes the same way."""
     folder = tmp_path / "cut"
     process = subprocess.Popen(
         command(*SWEEP, *ROUNDS, "--out", folder, "--workers", "ray:2"), stderr=subprocess.PIPE, text=True
     )
     begun(folder, process)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=SECONDS)
     assert process.returncode == 130 and f"go on with: fedsac sweep --resume {folder}" in said, said
     assert "Traceback" not in said

@@ -163,7 +163,10 @@ def _write(targets: Sequence[str], results: Any, out: Path) -> None:
     """Write the page, its figures, and the results."""
     from fedsac.paper.figures import draw
     from fedsac.paper.page import write_page
+    from fedsac.report.pdf import available
 
+    if not available():
+        print("fedsac: figures are .svg alone; those as .pdf are written by fpdf2: pip install fpdf2", file=sys.stderr)
     try:
         out.mkdir(parents=True, exist_ok=True)
         results.save(out / RESULTS_FILE)

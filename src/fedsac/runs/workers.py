@@ -84,6 +84,9 @@ def _packed(part: Sequence[Path], configs: Mapping[Path, Config], keep_models: b
 def _work(packed: str) -> str | None:
     """In a worker: carry out its runs; returns the error that a user can put right, if there is one."""
     told = json.loads(packed)
+    if threading.current_thread() is threading.main_thread():
+        # Ray cancels by it; a worker whose driver was begun in the background would ignore it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if Path(told["cwd"]).is_dir():
         os.chdir(told["cwd"])  # data may be named by a relative path
     texts = {Path(path): text for path, text in told["runs"].items()}
