@@ -13,9 +13,12 @@ import pytest
 from fedsac.config import Config
 from fedsac.errors import FedsacError
 from fedsac.paper import job
+from fedsac.runs.comparing import compare
 from fedsac.runs.spread import resume_spread
 from fedsac.runs.watcher import Watcher
+from fedsac.runs.workers import Workers
 
+TWO = Workers(2, ray=False)
 TINY = {"clients": 3, "hidden": (8,), "eval_every": 2}
 NUMBERS = ("config.toml", "rounds.jsonl", "summary.json")
 
@@ -47,7 +50,7 @@ class Heard(Watcher):
 
 def test_two_processes_find_what_one_finds_and_tell_every_round(tmp_path):
     heard = Heard()
-    job.carry_out(configs(), tmp_path / "two", heard, workers=2)
+    job.carry_out(configs(), tmp_path / "two", heard, workers=TWO)
     job.carry_out(configs(), tmp_path / "one", Watcher())
     assert numbers(tmp_path / "two", configs()) == numbers(tmp_path / "one", configs())
     wanted = [(c.scene, c.method, round) for c in configs() for round in (1, 2, 3, 4)]
@@ -75,13 +78,13 @@ import sys
 from pathlib import Path
 from fedsac.paper import job
 from fedsac.runs.watcher import Watcher
-from tests.test_spread import configs
+from tests.test_spread import TWO, configs
 
 class Says(Watcher):
     def round(self, run, record):
         print(record["round"], flush=True)
 
-job.carry_out(configs(rounds=400), Path(sys.argv[1]), Says(), workers=2)
+job.carry_out(configs(rounds=400), Path(sys.argv[1]), Says(), workers=TWO)
 """
 
 
@@ -139,7 +142,17 @@ def test_interrupted_or_killed_it_goes_on_to_the_same_numbers(tmp_path, how):
     assert ended(workers), "the processes that carried out the runs outlive the one that started them"
     if how == signal.SIGINT:
         assert max(committed(tmp_path / "cut")) >= max(rounds)
-    job.carry_out(configs(rounds=400), tmp_path / "cut", Watcher(), workers=2)
+    job.carry_out(configs(rounds=400), tmp_path / "cut", Watcher(), workers=TWO)
     job.carry_out(configs(rounds=400), tmp_path / "whole", Watcher())
     assert numbers(tmp_path / "cut", configs(rounds=400)) == numbers(tmp_path / "whole", configs(rounds=400))
     assert json.loads((tmp_path / "cut" / "seconds.json").read_text())["seconds"] > 0
+
+
+def test_a_comparison_in_two_processes_has_the_table_of_one(tmp_path):
+    base = Config(rounds=3, dtype="float64", **TINY)
+    one = compare(base, ["fedsac", "fedavg"], 2, tmp_path / "one")
+    two = compare(base, ["fedsac", "fedavg"], 2, tmp_path / "two", workers=TWO)
+    assert [(row.method, row.label) for row in two] == [(row.method, row.label) for row in one]
+    for row, other in zip(one, two, strict=True):
+        assert row.values["gamma"] == pytest.approx(other.values["gamma"], abs=1e-9)
+        assert row.values["max"] == pytest.approx(other.values["max"], abs=1e-9)

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, METRICS, NETWORKS, SCENES
 from fedsac.errors import FedsacError
-from fedsac.recipe import BATCH_NORMS, SCHEDULES, Recipe, augmentations
+from fedsac.recipe import BATCH_NORMS, CLASS_WEIGHTS, SCHEDULES, Recipe, augmentations
 
 FORMAT_VERSION = 1  # of everything in a run folder
 # What the numbers in a run folder mean (docs/decisions.md, "Rules"). 2: BCF exempts nobody but the best contributors,
@@ -85,6 +85,9 @@ class Config:
     weight_decay: float = _option(0.0, "of the clients' SGD, added to the gradient")
     clip: float | None = _option(None, "longest gradient of a client's step (L2 norm); longer ones are shortened")
     lr_schedule: str = _option("constant", "learning rate over the rounds: constant, cosine or step (/10 at 1/2, 3/4)")
+    class_weights: str = _option(
+        "none", "in training: none, or balanced: each class counts as much as any other, by whoever trains' own counts"
+    )
     augment: str | None = _option(None, "of training images: flip, crop or flip+crop")
     batch_norm: str = _option(
         "validation", "statistics that models are scored with: measured on validation data, running, or frozen"
@@ -122,6 +125,7 @@ class Config:
             self._number("clip", lambda v: 1e-30 <= v <= 1e30, "a number above 0, from 1e-30 to 1e30")
         self._one_of("lr_schedule", SCHEDULES)
         self._one_of("batch_norm", BATCH_NORMS)
+        self._one_of("class_weights", CLASS_WEIGHTS)
         self._number("share", lambda v: 0 < v <= 1, "a number above 0, and at most 1")
         for name in ("data", "method", "contribution", "metric", "network", "label"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
@@ -191,7 +195,8 @@ class Config:
     @property
     def recipe(self) -> Recipe:
         """How clients train, beside the learning rate."""
-        return Recipe(self.momentum, self.weight_decay, self.clip, augmentations(self.augment), self.batch_norm)
+        augment = augmentations(self.augment)
+        return Recipe(self.momentum, self.weight_decay, self.clip, augment, self.batch_norm, self.class_weights)
 
     @property
     def effective_split_seed(self) -> int:

@@ -48,16 +48,41 @@ def do_predict(chosen: argparse.Namespace) -> None:
     best = probabilities.argmax(1)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "class", "probability"])
-    writer.writerows((i, model.classes[k], f"{probabilities[i, k]:.6f}") for i, k in enumerate(best.tolist()))
+    writer.writerow(["row", "class", "probability", *(f"probability of {name}" for name in model.classes)])
+    for i, k in enumerate(best.tolist()):
+        every = [f"{p:.6f}" for p in probabilities[i].tolist()]
+        writer.writerow([i, model.classes[k], every[k], *every])
     if chosen.out is None:
         sys.stdout.write(text.getvalue())
     else:
         _write(chosen.out, text.getvalue().encode())
         print(f"{len(best)} predictions are in {chosen.out}", file=sys.stderr)
     if labels is not None:
-        right = sum(model.classes[k] == label for k, label in zip(best.tolist(), labels, strict=True))
-        print(f"accuracy {right / len(labels):.4f} on {len(labels)} samples", file=sys.stderr)
+        _report_scores(probabilities, labels, model.classes, chosen)
+
+
+def _report_scores(
+    probabilities: "np.ndarray", labels: list[str], classes: tuple[str, ...], chosen: argparse.Namespace
+) -> None:
+    """Say how good the predictions are; raise where a label is none of the model's classes, for then nothing can be
+    said: other names for the same classes look like nothing but mistakes."""
+    import numpy as np
+
+    from fedsac.core.metrics import accuracy
+    from fedsac.data.messages import shown, some
+
+    foreign = [i for i, label in enumerate(labels) if label not in classes]
+    if foreign:
+        raise FedsacError(
+            f"{chosen.data}: label {shown(labels[foreign[0]])} (row {foreign[0]}, counting from 0; {len(foreign)} of "
+            f"{len(labels)} such) is none of the model's classes, {some(classes)}; the predictions stand, but to be "
+            "scored the labels must have the model's names"
+        )
+    y = np.array([classes.index(label) for label in labels])
+    p = probabilities[np.arange(len(y)), y]
+    with np.errstate(divide="ignore"):
+        loss = -np.log(p).mean()
+    print(f"accuracy {accuracy(y, probabilities):.4f}, log-loss {loss:.4f} on {len(y)} samples", file=sys.stderr)
 
 
 def do_export(chosen: argparse.Namespace) -> None:

@@ -21,26 +21,28 @@ from fedsac.paper.results import Results, summarise
 from fedsac.runs.spread import resume_spread
 from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import Watcher
+from fedsac.runs.workers import Workers, spread
 from fedsac.version import __version__
 
 CHANGEABLE_SETTINGS = ("device", "threads", "data_dir")  # that may change when runs are resumed
 SECONDS_FILE = "seconds.json"  # the time spent on all runs so far
 
 
-def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher, workers: int = 1) -> None:
+def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher, workers: Workers | None = None) -> None:
     """Complete every run in a folder of its own below `out`. Finished runs are not repeated, interrupted ones are
-    resumed; runs on one data set train together in one stack, or, with several workers, those on one scene, in as many
-    processes."""
+    resumed; runs on one data set train together in one stack, or, with `workers`, in several."""
     todo = begun(configs, out)
-    if workers > 1:
+    if workers is not None and not workers.ray:
         with _timed(out):
-            resume_spread(stacks([(todo, out)]), workers, watcher, every_round=False, keep_models=False)
+            resume_spread(stacks([(todo, out)]), workers.processes, watcher, every_round=False, keep_models=False)
         return
     for _, group in groupby(todo, _group):
+        runs = {run_folder(out, config): config for config in group}
         with _timed(out):
-            resume_together(
-                [run_folder(out, config) for config in group], watcher, every_round=False, keep_models=False
-            )
+            if workers is not None:
+                spread(runs, workers, watcher, keep_models=False)
+            else:
+                resume_together(list(runs), watcher, every_round=False, keep_models=False)
 
 
 def begun(configs: Sequence[Config], out: Path) -> list[Config]:

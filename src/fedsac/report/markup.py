@@ -96,6 +96,11 @@ def _plot(drawing: Drawing, kind: str) -> str:
     return f'<div class="{f"plot {kind}".strip()}">{drawn}</div>'
 
 
+def details(summary: str, content: str) -> str:
+    """Something folded away under a line that says what it is."""
+    return f"<details><summary>{text(summary)}</summary>\n{content}</details>\n"
+
+
 def section(title: str, *parts: str) -> str:
     return f"<section><h2>{text(title)}</h2>\n{''.join(parts)}</section>\n"
 

@@ -18,6 +18,8 @@ from fedsac.runs.comparison import LIST
 from fedsac.runs.labels import chosen, judged_again, of_clients
 from fedsac.runs.places import DTYPE_BYTES, is_run
 
+DISAGREE = "its files do not agree on the number of clients; is it damaged?"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -38,6 +40,8 @@ class Run:
     held: np.ndarray | None = None
     importance: np.ndarray | None = None
     parameters: int | None = None  # of a whole model
+    classes: tuple[str, ...] = ()
+    confusion: np.ndarray | None = None  # [clients, classes, classes]: samples of a class (rows) taken for another
 
     @property
     def evaluated(self) -> list[dict[str, Any]]:
@@ -150,8 +154,24 @@ def _finished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[st
         samples=tuple(summary["samples"]),
         reputations=None if summary["reputations"] is None else tuple(summary["reputations"]),
         reported_on=str(summary["reported_on"]),
+        **_confusion(path, names),
         **_state(config, records, newest),
     )
+
+
+def _confusion(path: Path, clients: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of a `Run` that confusion.json has; earlier versions did not write it."""
+    if not (path / "confusion.json").exists():
+        return {}
+    content = json.loads((path / "confusion.json").read_text(encoding="utf-8"))
+    check_version(content["format_version"], path / "confusion.json")
+    classes = tuple(map(str, content["classes"]))
+    if set(content["clients"]) != set(clients):
+        raise FedsacError(f"{path.resolve().name}: {DISAGREE}")
+    counts = np.array([content["clients"][name] for name in clients])
+    if counts.shape != (len(clients), len(classes), len(classes)) or counts.dtype.kind != "i" or counts.min() < 0:
+        raise ValueError("confusion.json has no table of counts for each client")
+    return {"classes": classes, "confusion": counts}
 
 
 def _unfinished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[str, Any]]] | None) -> Run:
@@ -210,7 +230,7 @@ def _check(run: Run) -> None:
     optional = (run.samples, run.reputations, run.held, run.contributions.error)
     lists += [part for part in optional if part is not None]
     if any(len(part) != count for part in lists):
-        raise FedsacError(f"{run.name}: its files do not agree on the number of clients; is it damaged?")
+        raise FedsacError(f"{run.name}: {DISAGREE}")
 
 
 def settings(config: Config) -> list[tuple[str, str, str]]:

@@ -207,6 +207,8 @@ class Folder:
             model("global.safetensors", result.global_model, None)
         for i, network in enumerate(result.reward_models):
             model(f"rewards/{result.clients[i]}.safetensors", network, i)
+        if result.confusion is not None:
+            self._write("confusion.json", _compact(result.confusions()))
         self._write("summary.json", _json(result.summary()))
         if not keep_models:
             for old in listed(self.path):
@@ -238,6 +240,10 @@ class Folder:
 
 def _json(value: object) -> bytes:
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _compact(value: object) -> bytes:
+    return (json.dumps(value, allow_nan=False) + "\n").encode()
 
 
 def _lock(path: Path) -> int | None:
@@ -272,10 +278,12 @@ format version {FORMAT_VERSION}; what the numbers mean are rules {RULES} (fedsac
 README.md; beside it:
 
 - `config.toml`: every setting; `fedsac run --config config.toml` does it again
-- `rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and validation), fairness
+- `rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and validation), their
+  log-losses (test), fairness
 - `checkpoints/`: the two newest; after an interruption, `fedsac run --resume` on this folder goes on
 - `summary.json`: contributions, rewards and fairness at the `last` round, the one `selected` on validation data, and
   the `best` one (chosen on the test set, as the paper does)
+- `confusion.json`: of each client's reward, how many samples of each class (rows) it takes for which (columns)
 - `global.safetensors`, `rewards/CLIENT.safetensors`: the models, for `fedsac predict` and `fedsac export`, or for
   torch: keys and shapes are those of {_keys_of(config)}
 - `report.html`: all of it as a page for a browser; `fedsac report` on this folder writes it again

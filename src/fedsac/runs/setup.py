@@ -37,7 +37,7 @@ SETUP_INDEPENDENT = (
 # Settings that earlier versions did not have: at its default, such a one is left out.
 LATER = (
     *("metric", "standalone_checkpoints", "refuse"),
-    *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm"),
+    *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm", "class_weights"),
 )
 MAX_THREADS = 4  # that deal out data sets: each needs hundreds of megabytes
 
@@ -114,6 +114,7 @@ class Prepared:
             size_shares=members.size_shares,
             metric=self.metric,
             lr_schedule=self.config.lr_schedule,
+            class_weights=self.config.class_weights,
         )
 
 
@@ -144,7 +145,7 @@ def prepare(
                 whole = load(config.data, folder, label=config.label, quiet=quiet) if data is None else data
                 read[key] = subsample(whole, config.share)
             config = _with_defaults(config, read[key])
-            common = config.replace(**{name: getattr(DEFAULTS, name) for name in SETUP_INDEPENDENT}).toml()
+            common = shared_setup(config)
             wanted.append((common, config))
             to_deal.setdefault(common, (read[key], config))
         _check_limits(wanted, to_deal)
@@ -161,6 +162,11 @@ def prepare(
         if new and each.config.contributions is not None:
             read_given(Path(each.config.contributions), each.clients.names)
     return prepared
+
+
+def shared_setup(config: Config) -> str:
+    """What data and clients depend on: runs alike in it share all but the config."""
+    return config.replace(**{name: getattr(DEFAULTS, name) for name in SETUP_INDEPENDENT}).toml()
 
 
 def _check_limits(wanted: Sequence[tuple[str, Config]], to_deal: dict[str, tuple[DataSet, Config]]) -> None:
@@ -306,6 +312,7 @@ class _DataOnDevice:
                 seed=config.seed,
                 rounds=config.rounds,
                 lr_schedule=config.lr_schedule,
+                labels=dealt.data.y if config.class_weights == "balanced" else None,
             ),
             validation=validation,
             test=Samples(inputs(dealt.x_test), self._shared_tensor(dealt.y_test, device), *normalisation),
