@@ -35,7 +35,8 @@ browser: ## a headless Chromium for test-slow, where there is none
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
 	  ROOT=$$(test "$$(id -u)" = 0 || echo "sudo -n"); \
 	  $$ROOT apt-get update -qq && $$ROOT env DEBIAN_FRONTEND=noninteractive \
-	    apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
+	    apt-get install -y -qq --no-install-recommends chromium chromium-driver \
+	      fonts-dejavu-core fonts-droid-fallback >/dev/null; \
 	} || echo "chromium and chromedriver could not be installed with apt-get: the tests in a browser will be skipped"
 
 lint: $(READY) ## ruff, mypy, and which package may import which

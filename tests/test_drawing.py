@@ -198,6 +198,25 @@ def test_chinese_names_survive_into_the_pdf():
     assert names_in("client 北京协和医院 1", "名前") == packed("t client 北京协和医院 1 名前")
 
 
+@pytest.mark.parametrize("name", charts())
+def test_texts_are_on_the_page_where_they_belong(name):
+    """The beginning of each text in the PDF, as another library finds it: turned ones, too."""
+    drawing, found = charts()[name], {}
+
+    def visit(text, turned, moved, *rest):
+        a, b, c, d, e, f = turned
+        x, y = a * moved[4] + c * moved[5] + e, b * moved[4] + d * moved[5] + f
+        if text.strip():
+            found.setdefault(packed(text), []).append((x / 0.75, drawing.height - y / 0.75))
+
+    read_pdf(pdf(drawing))[0].pages[0].extract_text(visitor_text=visit)
+    for shape in (s for s in drawing.shapes if isinstance(s, Text) and s.text.strip()):
+        back = {"start": 0, "middle": 0.5, "end": 1}[shape.anchor] * text_width(shape.text, shape.size)
+        x, y = (shape.x, shape.y + back) if shape.turned else (shape.x - back, shape.y)
+        places = found[packed(shape.text)]
+        assert min(math.dist((x, y), place) for place in places) < 0.1 * text_width(shape.text, shape.size) + 2
+
+
 def fonts_of(content: bytes) -> list:
     return [font.get_object() for font in read_pdf(content)[0].pages[0]["/Resources"]["/Font"].values()]
 

@@ -129,7 +129,7 @@ def rival_groups(groups: Sequence[Group]) -> list[list[Group]]:
 
 def where(runs: Sequence[Run]) -> str:
     """The data set and scene that all runs share."""
-    data, scenes = {run.config.data for run in runs}, {run.config.scene for run in runs}
+    data, scenes = {run.data for run in runs}, {run.config.scene for run in runs} - {"silos"}
     shared = [*(data if len(data) == 1 else ()), *(s for s in (scenes if len(scenes) == 1 else ()) if s)]
     return ", ".join(shared) or "several data sets"
 

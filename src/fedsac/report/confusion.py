@@ -6,6 +6,7 @@ from fedsac.report.markup import Cell, details, number, paragraph, table
 from fedsac.report.reading import Run
 
 MAX_CLASSES = 20  # that a table on a page has room for
+MAX_LISTED = 12  # clients; of more the whole list is folded
 
 
 def confusion_tables(run: Run) -> str:
@@ -15,7 +16,7 @@ def confusion_tables(run: Run) -> str:
     if len(run.classes) > MAX_CLASSES:
         return paragraph(f"With {len(run.classes)} classes, the tables are in confusion.json alone.", "note")
     parts = [
-        details(f"{name}: {gist(run.classes, counts)}", _table(name, run.classes, counts))
+        details(name, f": {gist(run.classes, counts)}", _table(run.classes, counts))
         for name, counts in zip(run.clients, run.confusion, strict=True)
     ]
     test = "validation data" if run.reported_on == "validation" else "test set"
@@ -24,7 +25,10 @@ def confusion_tables(run: Run) -> str:
         "are taken for. recall: the share of a class that is recognised; precision: the share of what is taken for it "
         "that is of it."
     )
-    return "".join([paragraph(said, "note"), *parts])
+    tables = "".join(parts)
+    if len(parts) > MAX_LISTED:
+        tables = details(f"{len(parts)} clients", "", tables)
+    return paragraph(said, "note") + tables
 
 
 def gist(classes: tuple[str, ...], counts: np.ndarray) -> str:
@@ -42,18 +46,18 @@ def gist(classes: tuple[str, ...], counts: np.ndarray) -> str:
     return f"{right:.1f} % right; most often {often}"
 
 
-def _table(name: str, classes: tuple[str, ...], counts: np.ndarray) -> str:
+def _table(classes: tuple[str, ...], counts: np.ndarray) -> str:
     rows: list[list[Cell | str]] = []
     for k, true in enumerate(classes):
         cells = [_count(int(value), right=k == j) for j, value in enumerate(counts[k])]
         rows.append([true, *cells, _share(counts[k, k], counts[k].sum())])
     precision = [_share(counts[k, k], counts[:, k].sum()) for k in range(len(classes))]
     rows.append(["precision %", *precision, Cell("")])
-    return table(f"{name}: true classes, and what they are taken for", ("", *classes, "recall %"), rows, sortable=False)
+    return table("True classes, and what they are taken for", ("", *classes, "recall %"), rows, sortable=False)
 
 
 def _count(value: int, *, right: bool) -> Cell:
-    return Cell(str(value) if value or right else "·", value, "good" if right else "bad" if value else "")
+    return Cell(str(value) if value or right else "·", value, "" if not value else "good" if right else "bad")
 
 
 def _share(part: int, whole: int) -> Cell:

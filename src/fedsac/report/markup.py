@@ -96,9 +96,10 @@ def _plot(drawing: Drawing, kind: str) -> str:
     return f'<div class="{f"plot {kind}".strip()}">{drawn}</div>'
 
 
-def details(summary: str, content: str) -> str:
-    """Something folded away under a line that says what it is."""
-    return f"<details><summary>{text(summary)}</summary>\n{content}</details>\n"
+def details(name: str, said: str, content: str) -> str:
+    """Something folded away under a line that says what it is: a name, which may be written from right to left, and
+    what is said of it."""
+    return f"<details><summary><bdi>{text(name)}</bdi>{text(said)}</summary>\n{content}</details>\n"
 
 
 def section(title: str, *parts: str) -> str:

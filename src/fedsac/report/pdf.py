@@ -94,7 +94,7 @@ class _Texts:
         x, y = shape.x * POINTS_PER_PIXEL, (shape.y + TITLE_HEIGHT_PIXELS) * POINTS_PER_PIXEL
         back = width * {"start": 0.0, "middle": 0.5, "end": 1.0}[shape.anchor]
         with page.rotation(90 if shape.turned else 0, x, y):
-            page.set_xy(x - back, y - BASELINE * points)
+            page.x, page.y = x - back, y - BASELINE * points  # `set_xy` counts what is negative from the other side
             page.cell(w=width, h=0, text=text)
 
 

@@ -61,6 +61,12 @@ class Run:
         return [bool(inside) for inside in bcf(self.contributions.test, self.last["rewards"])]
 
     @property
+    def data(self) -> str:
+        """The data's name; of a path, which is an absolute one by now, its last part."""
+        named = Path(self.config.data)
+        return named.name if named.is_absolute() else self.config.data
+
+    @property
     def metric(self) -> str:
         """The metric behind contributions and rewards, as a report spells it."""
         return display_name(self.config.metric)

@@ -25,7 +25,8 @@ EXPLAINED = (
 
 def title(run: Run) -> str:
     c = run.config
-    return f"{c.method} on {c.data}" + (f", {c.scene}" if c.scene else "")
+    where = f", {c.scene}" if c.scene not in (None, "silos") else ""
+    return f"{c.method} on {run.data}{where}"
 
 
 def subtitle(run: Run) -> str:
