@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 
 from fedsac.data.files.labels import label_texts
-from fedsac.data.files.tables import Table, check_columns, named_table
+from fedsac.data.files.tables import SCHEMA_HINT, Table, check_columns, named_table
 from fedsac.data.messages import cause, shown, unreadable
 from fedsac.errors import FedsacError
 
-FILL_HINT = "fill it in or drop the row"
+FILL_HINT = f"fill it in or drop the row{SCHEMA_HINT}"
 
 
 def read_parquet(path: Path, label: str, require_label: bool) -> Table:
     """Read the whole file: one label column, numbers in all the other columns."""
-    names, content = _content(path)
+    names, content = parquet_content(path)
     check_columns(path, names, label, require_label)
     if content.num_rows == 0:
         raise FedsacError(f"{path}: no row in it; add the samples")
@@ -27,7 +27,8 @@ def read_parquet(path: Path, label: str, require_label: bool) -> Table:
     return named_table(x, labels, features)
 
 
-def _content(path: Path) -> tuple[list[str], Any]:
+def parquet_content(path: Path) -> tuple[list[str], Any]:
+    """The columns' names, and the file as pyarrow has it."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -53,7 +54,7 @@ def _numbers(column: Any, where: str) -> np.ndarray:
     kind = column.type
     numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     if not any(is_kind(kind) for is_kind in numeric):
-        raise FedsacError(f"{where} is {kind}, not numbers; make it numbers, or drop the column")
+        raise FedsacError(f"{where} is {kind}, not numbers; make it numbers, or drop the column{SCHEMA_HINT}")
     _refuse_nulls(column, where)
     if types.is_decimal(kind):
         column = column.cast(float64())
