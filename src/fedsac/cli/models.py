@@ -12,6 +12,8 @@ from fedsac.errors import FedsacError
 if TYPE_CHECKING:
     import numpy as np
 
+    from fedsac.models.table import TableSchema
+
 
 def add(commands: Any) -> None:
     predict = commands.add_parser("predict", help="classify data with a model of a run", allow_abbrev=False)
@@ -22,6 +24,9 @@ def add(commands: Any) -> None:
     predict.add_argument("--out", type=Path, metavar="FILE.csv", help="where the predictions go [standard output]")
     predict.add_argument("--label", default="label", help="label column, if there is one: accuracy is then reported")
     predict.add_argument("--data-dir", type=Path, metavar="FOLDER")
+    predict.add_argument(
+        "--silo", metavar="NAME", help="correct columns, units and labels as the model's schema does for this silo"
+    )
     _add_network(predict)
     predict.set_defaults(do=do_predict)
     export = commands.add_parser("export", help="write a model of a run as ONNX", allow_abbrev=False)
@@ -44,12 +49,14 @@ def do_predict(chosen: argparse.Namespace) -> None:
     if chosen.out is not None:
         _not_over(chosen.out, chosen.model, Path(chosen.data))
     x, labels = _inputs(model, chosen)
+    _check_labels(labels, model.classes, chosen.data)
     probabilities = model.probabilities(x)
     best = probabilities.argmax(1)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "class", "probability"])
-    writer.writerows((i, model.classes[k], f"{probabilities[i, k]:.6f}") for i, k in enumerate(best.tolist()))
+    writer.writerow(["row", "class", "probability", *(f"p({name})" for name in model.classes)])
+    for i, k in enumerate(best.tolist()):
+        writer.writerow([i, model.classes[k], *(f"{p:.6f}" for p in (probabilities[i, k], *probabilities[i]))])
     if chosen.out is None:
         sys.stdout.write(text.getvalue())
     else:
@@ -60,19 +67,35 @@ def do_predict(chosen: argparse.Namespace) -> None:
         print(f"accuracy {right / len(labels):.4f} on {len(labels)} samples", file=sys.stderr)
 
 
+def _check_labels(labels: "list[str] | None", classes: tuple[str, ...], data: str) -> None:
+    """Raise where labels are none of the model's classes: no accuracy could be told from them."""
+    foreign = sorted(set(labels or ()) - set(classes))
+    if foreign:
+        raise FedsacError(
+            f"{data}: label {foreign[0]!r:.60} is none of the model's classes ({', '.join(classes)[:200]}); spell labels "
+            "as the model does, name another column with --label, or leave that column out"
+        )
+
+
 def do_export(chosen: argparse.Namespace) -> None:
     from fedsac.models.files import ModelFile
     from fedsac.models.onnx import pack
 
     out = chosen.out or chosen.model.with_suffix(".onnx")
     _not_over(out, chosen.model)
-    _write(out, pack(ModelFile.load(chosen.model, chosen.network)))
-    print(f"{out}: takes rows of features as they stand in the data, gives class probabilities")
+    model = ModelFile.load(chosen.model, chosen.network)
+    _write(out, pack(model))
+    takes = "rows of features as they stand in the data" if model.table is None else "columns by their names"
+    print(f"{out}: takes {takes}, gives class probabilities")
 
 
 def _inputs(model: Any, chosen: argparse.Namespace) -> "tuple[np.ndarray, list[str] | None]":
     """Features in the model's order, and labels if there are any, from a file or from a named data set's test set."""
     path = Path(chosen.data)
+    if model.table is not None:
+        return _raw_inputs(model.table, path, chosen.silo)
+    if chosen.silo is not None:
+        raise FedsacError("the model has no schema, so there is nothing to correct; leave --silo out")
     if path.is_file():
         from fedsac.data.files.reading import read_table
 
@@ -90,6 +113,23 @@ def _inputs(model: Any, chosen: argparse.Namespace) -> "tuple[np.ndarray, list[s
     data = load(chosen.data, chosen.data_dir, label=chosen.label)
     x, y = (data.x, data.y) if data.x_test is None or data.y_test is None else (data.x_test, data.y_test)
     return x, [data.classes[k] for k in y]
+
+
+def _raw_inputs(table: "TableSchema", path: Path, silo: str | None) -> "tuple[np.ndarray, list[str] | None]":
+    """Features and labels of rows as they stand in a file, by the model's own schema."""
+    from fedsac.data.schema.fitting import fit, known_names
+    from fedsac.data.schema.problems import ProblemsError
+    from fedsac.data.schema.raw import read_raw
+
+    if silo is not None and silo not in table.silos:
+        known = ", ".join(table.silos) or "nobody"
+        raise FedsacError(f"the model's schema corrects nothing for {silo!r}, but for {known}; leave --silo out")
+    if not path.is_file():
+        raise FedsacError(f"{path}: there is no such file; the model takes rows of a .csv or .parquet table")
+    fitted, problems = fit(read_raw(path, known_names(table)), table, silo, new_rows=True)
+    if fitted is None:
+        raise ProblemsError(problems)
+    return fitted.x, fitted.labels
 
 
 def _not_over(out: Path, *inputs: Path) -> None:

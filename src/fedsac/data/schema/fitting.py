@@ -127,10 +127,11 @@ def plain_problems(raw: RawTable, label: str, features: Sequence[str] | None = N
         problems.append(Problem(raw.where, f"column {shown(label)}", what))
     own = [name for name in raw.names if name != label]
     for name in own:
-        found, faults = values_of(Column(name, NUMBER), raw.cells[name], (), comma=False)
+        found, faults = values_of(Column(name, NUMBER), raw.cells[name], (), raw.comma)
         problems += of_column(raw.where, name, faults, raw.lines, len(found))
     if raw.comma:
-        problems.append(Problem(raw.where, "line 1", "columns are not separated by commas; that takes a schema"))
+        what = "columns are not separated by commas (and numbers may have decimal commas); that takes a schema"
+        problems.append(Problem(raw.where, "line 1", what))
     for row, cell in enumerate(raw.cells.get(label, ())):
         if not cell:
             problems.append(Problem(raw.where, f"{raw.lines[row]}, column {shown(label)}", "the label is missing"))
