@@ -2,9 +2,9 @@
 
     python -m benchmarks.healthcare --seeds 10 --methods fedsac,fedsac-plus
 
-Each seed writes the four hospitals' messy tables anew, proposes a schema with one command, and trains on them. The table
-has, for every hospital and method, the mean AUC of its reward and of its model alone, on the test file (`last`), over the
-seeds. Seeds from 100 on are for choosing settings; what the page shows are 0 to 9.
+Each seed writes the four hospitals' messy tables anew, proposes a schema with one command, and trains on them. The
+table has, for every hospital and method, the mean AUC of its reward and of its model alone, on the test file (`last`),
+over the seeds. Seeds from 100 on are for choosing settings; what the page shows are 0 to 9.
 """
 
 import argparse
@@ -71,7 +71,9 @@ def main() -> None:
     chosen = parser.parse_args()
     settings = {"rounds": chosen.rounds, "lr": chosen.lr, "local_steps": chosen.local_steps, "threads": 1}
     seeds = range(chosen.first, chosen.first + chosen.seeds)
-    found = measured(chosen.methods.split(","), seeds, hidden=tuple(chosen.hidden), eval_every=chosen.rounds, **settings)
+    found = measured(
+        chosen.methods.split(","), seeds, hidden=tuple(chosen.hidden), eval_every=chosen.rounds, **settings
+    )
     print(table(found))
     if chosen.json is not None:
         chosen.json.write_text(json.dumps({"seeds": list(seeds), "hospitals": list(SIZES), **found}, indent=1) + "\n")

@@ -3,7 +3,7 @@
     python examples/healthcare.py hospitals            # writes validation.csv, test.csv and one .csv per hospital
     python examples/healthcare.py hospitals --seed 3   # other patients in every file
 
-Every file has a number for each patient, the hospital's device as text, the patient's age group, the day of the visit, a
+Every file has a number for each patient, the device and the patient's age group as text, the day of the visit, a
 remark in free text, and values that are missing. `west` writes ; between columns and decimal commas, `south` measures
 lengths in another unit, `east` writes M and B for malignant and benign, and `west` 1 and 0.
 """

@@ -99,7 +99,8 @@ class Config:
     precision: str | None = _option(None, "of a GPU's products: float32 (default), tf32 or bf16, faster and less exact")
     label: str = _option("label", "label column of your own .csv or .parquet")
     schema: str | None = _option(
-        None, "what the columns of your own tables mean: a file that `fedsac schema propose` writes (silos: found there)"
+        None,
+        "what the columns of your own tables mean: a file that `fedsac schema propose` writes (silos: found there)",
     )
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "an option of the method, as NAME=VALUE; may be repeated"}

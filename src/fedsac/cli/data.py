@@ -24,7 +24,9 @@ def add(commands: Any) -> None:
             sub.add_argument("name", metavar="NAME")
         if verb == "check":
             sub.add_argument("--label", default="label", help="label column of a .csv or .parquet [label]")
-            sub.add_argument("--schema", metavar="FILE", help="what the columns mean [schema.toml in a folder of silos]")
+            sub.add_argument(
+                "--schema", metavar="FILE", help="what the columns mean [schema.toml in a folder of silos]"
+            )
         sub.add_argument("--data-dir", type=Path, metavar="FOLDER", help="look here first (before FEDSAC_DATA)")
         sub.set_defaults(do=do)
 

@@ -72,8 +72,8 @@ def _check_labels(labels: "list[str] | None", classes: tuple[str, ...], data: st
     foreign = sorted(set(labels or ()) - set(classes))
     if foreign:
         raise FedsacError(
-            f"{data}: label {foreign[0]!r:.60} is none of the model's classes ({', '.join(classes)[:200]}); spell labels "
-            "as the model does, name another column with --label, or leave that column out"
+            f"{data}: label {foreign[0]!r:.60} is none of the model's classes ({', '.join(classes)[:200]}); spell "
+            "labels as the model does, name another column with --label, or leave that column out"
         )
 
 

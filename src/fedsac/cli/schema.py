@@ -16,16 +16,16 @@ def add(commands: Any) -> None:
     propose = verbs.add_parser("propose", help=text, description=text, allow_abbrev=False)
     propose.add_argument("data", nargs="+", type=Path, metavar="FILE", help=".csv or .parquet, or a folder of silos")
     propose.add_argument("--label", default="label", help="label column [label]")
-    propose.add_argument("--out", type=Path, metavar="FILE.toml", help="[schema.toml in the folder, or beside the file]")
+    propose.add_argument(
+        "--out", type=Path, metavar="FILE.toml", help="[schema.toml in the folder, or beside the file]"
+    )
     propose.add_argument("--overwrite", action="store_true", help="write it though there is one already")
     propose.set_defaults(do=do_propose)
     text = "list everything in some tables that does not fit a schema"
     check = verbs.add_parser("check", help=text, description=text, allow_abbrev=False)
     check.add_argument("schema", type=Path, metavar="SCHEMA", help=".toml or .json")
     check.add_argument("data", nargs="+", type=Path, metavar="FILE", help=".csv or .parquet, or a folder of silos")
-    check.add_argument(
-        "--corrections", type=Path, metavar="FILE.toml", help="of a federation's site, for its own file: corrections.toml"
-    )
+    check.add_argument("--silo", metavar="NAME", help="whose one file it is, for its corrections [the file's name]")
     check.set_defaults(do=do_check)
 
 
@@ -57,22 +57,24 @@ def do_propose(chosen: argparse.Namespace) -> None:
 
 
 def do_check(chosen: argparse.Namespace) -> None:
-    from fedsac.data.schema.files import read_corrections, read_schema
+    from fedsac.data.schema.files import read_schema
     from fedsac.data.schema.fitting import fit, known_names
     from fedsac.data.schema.raw import read_raw
-    from fedsac.data.tabular import table_files, with_corrections
+    from fedsac.data.tabular import table_files
 
     schema = read_schema(chosen.schema)
     files = table_files(chosen.data)
-    if chosen.corrections is not None:
+    if chosen.silo is not None:
         if len(files) != 1:
-            raise FedsacError("--corrections are one site's: name its file alone")
-        schema = with_corrections(schema, next(iter(files)), read_corrections(chosen.corrections))
+            raise FedsacError("--silo is for one file; others have their silo's name")
+        files = {chosen.silo: next(iter(files.values()))}
     fits = {name: fit(read_raw(path, known_names(schema)), schema, name) for name, path in files.items()}
     wrong = [problem for _, problems in fits.values() for problem in problems]
     for problem in wrong:
         print(problem)
     if wrong:
-        raise FedsacError(f"{len(wrong)} problem{'s' * (len(wrong) > 1)} with {chosen.schema}: mend the data or the schema")
+        raise FedsacError(
+            f"{len(wrong)} problem{'s' * (len(wrong) > 1)} with {chosen.schema}: mend the data or the schema"
+        )
     rows = ", ".join(f"{name} {0 if table is None else len(table.x):,}" for name, (table, _) in fits.items())
     print(f"{chosen.schema} (sha256 {schema.sha256}) fits: {rows} rows")

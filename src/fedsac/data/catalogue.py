@@ -38,7 +38,12 @@ class Listed:
 
 
 def load(
-    name: str, data_dir: Path | None = None, *, label: str = DEFAULT_LABEL, schema: str | None = None, quiet: bool = True
+    name: str,
+    data_dir: Path | None = None,
+    *,
+    label: str = DEFAULT_LABEL,
+    schema: str | None = None,
+    quiet: bool = True,
 ) -> DataSet:
     """Load a data set by name (downloaded if need be), from a file, a folder of silos, or module:function. `schema` is
     the file that says what the columns of a table mean; a folder of silos may have one in it."""

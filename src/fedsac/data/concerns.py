@@ -67,8 +67,8 @@ def _near_constant(data: DataSet, columns: dict[str, int], parts: dict[str, np.n
         if same:
             name, value = next(iter(same.items()))
             lines.append(
-                f"{where}: column {some(list(same))} hardly varies ({shown(name)} is {value:g} in {found[name][1]:.0%} of "
-                f"{len(rows)} rows): left empty, or filled in by a program?"
+                f"{where}: column {some(list(same))} hardly varies ({shown(name)} is {value:g} in {found[name][1]:.0%} "
+                f"of {len(rows)} rows): left empty, or filled in by a program?"
             )
     return lines
 
@@ -121,8 +121,8 @@ def _flipped(data: DataSet, parts: dict[str, np.ndarray]) -> list[str]:
     model = Linear.fit(data.x[server], data.y[server], len(data.classes))
     if model is None:
         return []
-    judged = {name: _against_chance(model, data, parts[name]) for name in data.silos or {}}
-    judged = {name: numbers for name, numbers in judged.items() if numbers is not None}
+    large = [name for name in data.silos or {} if len(parts[name]) >= LEAST_ROWS]
+    judged = {name: _against_chance(model, data, parts[name]) for name in large}
     lines = []
     for name, (right, chance, sigmas) in judged.items():
         others = [numbers for other, numbers in judged.items() if other != name and numbers[2] > SIGMAS]
@@ -135,11 +135,9 @@ def _flipped(data: DataSet, parts: dict[str, np.ndarray]) -> list[str]:
     return lines
 
 
-def _against_chance(model: Linear, data: DataSet, rows: np.ndarray) -> tuple[float, float, float] | None:
+def _against_chance(model: Linear, data: DataSet, rows: np.ndarray) -> tuple[float, float, float]:
     """The share of rows that a model is right in, that which would be right by chance, and the difference in standard
-    errors; None for few rows."""
-    if len(rows) < LEAST_ROWS:
-        return None
+    errors."""
     seen, y = model.predict(data.x[rows]), data.y[rows]
     shares = [np.bincount(values, minlength=len(data.classes)) / len(rows) for values in (seen, y)]
     right, chance = float((seen == y).mean()), float(shares[0] @ shares[1])

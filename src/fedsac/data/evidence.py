@@ -1,5 +1,5 @@
-"""What numbers say about a table: units that differ, columns that identify, and a plain linear classifier to tell whether
-labels mean what they mean elsewhere."""
+"""What numbers say about a table: units that differ, columns that identify, and a plain linear classifier to tell
+whether labels mean what they mean elsewhere."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 DECADES = (-3, -2, -1, 1, 2, 3)  # powers of ten by which units differ
-NEAR = 0.25  # decades that scale and middle may lie away from such a power
+NEAR, ROUGHLY = 0.25, 0.45  # decades that one of middle and spread, and then the other, may lie away from that
 LEAST_ROWS = 20  # to judge anything by
 RIDGE = 0.1  # of the classifier, as a share of the number of samples
 MAX_FEATURES = 2000  # of data that the classifier is asked about
@@ -15,7 +15,7 @@ ID_NAME = re.compile(r"(^|[\W_])(id|uid|uuid|mrn|nr|key|index|identifier)($|[\W_
 
 
 def decades_off(values: np.ndarray, reference: np.ndarray) -> int | None:
-    """By which power of ten values are larger than the reference, spread and middle alike; None: by none.
+    """By which power of ten values are larger than the reference, middle and spread alike; None: by none.
 
     >>> rng = np.random.default_rng(0)
     >>> decades_off(1000 * rng.normal(5, 1, 50), rng.normal(5, 1, 50))
@@ -23,23 +23,25 @@ def decades_off(values: np.ndarray, reference: np.ndarray) -> int | None:
     """
     if min(len(values), len(reference)) < LEAST_ROWS:
         return None
-    (low, middle, high), (ref_low, ref_middle, ref_high) = (np.quantile(v, (0.25, 0.5, 0.75)) for v in (values, reference))
+    (low, middle, high), (ref_low, ref_middle, ref_high) = (
+        np.quantile(v, (0.25, 0.5, 0.75)) for v in (values, reference)
+    )
     spread, ref_spread = high - low, ref_high - ref_low
     if spread <= 0 or ref_spread <= 0:
         return None
-    for decade in DECADES:
-        same_scale = abs(np.log10(spread / ref_spread) - decade) < NEAR
-        # A middle near zero, for its scale, tells nothing of units.
-        tells = abs(ref_middle) > ref_spread / 2
-        same_middle = middle * ref_middle > 0 and abs(np.log10(middle / ref_middle) - decade) < NEAR
-        if same_scale and (same_middle or not tells):
-            return decade
-    return None
+    by_spread = np.log10(spread / ref_spread)
+    if abs(ref_middle) <= ref_spread / 2:  # a middle near zero, for its spread, tells nothing of units
+        return next((decade for decade in DECADES if abs(by_spread - decade) < NEAR), None)
+    if middle * ref_middle <= 0:
+        return None
+    by_middle = np.log10(middle / ref_middle)
+    fitting = (d for d in DECADES if abs(by_middle - d) < NEAR and abs(by_spread - d) < ROUGHLY)
+    return next(fitting, None)
 
 
 def is_identifier(name: str, values: np.ndarray) -> bool:
-    """Whether a column numbers the rows: whole numbers, no two alike, and consecutive but for gaps, rising row by row, or
-    by a name as identifiers have it.
+    """Whether a column numbers the rows: whole numbers, no two alike, and consecutive but for gaps, rising row by row,
+    or by a name as identifiers have it.
 
     >>> is_identifier("patient_id", np.arange(30) * 977.0), is_identifier("dose", np.arange(30) / 7)
     (True, False)
@@ -77,4 +79,5 @@ class Linear:
         scores: np.ndarray = ((x - self.mean) / self.deviation) @ self.weights
         # Without the shares of the classes: the question is what tells them apart, not how frequent they are.
         present = self.shares > 0
-        return np.flatnonzero(present)[(scores[:, present] / np.sqrt(self.shares[present])).argmax(1)]
+        best: np.ndarray = np.flatnonzero(present)[(scores[:, present] / np.sqrt(self.shares[present])).argmax(1)]
+        return best

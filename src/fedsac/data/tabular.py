@@ -1,7 +1,6 @@
 """Tables with a schema: a file, a folder of silos, or DataFrames in memory, read by what their columns mean; and every
 problem of such data, with or without a schema."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from fedsac.data.schema.fitting import fit, fitted, known_names, plain_problems,
 from fedsac.data.schema.problems import Problem, ProblemsError
 from fedsac.data.schema.raw import RawTable, of_frame, read_raw
 from fedsac.errors import FedsacError
-from fedsac.models.table import Corrections, TableSchema
+from fedsac.models.table import TableSchema
 
 TABLES = (".csv", ".parquet")
 
@@ -111,8 +110,3 @@ def table_files(paths: list[Path]) -> dict[str, Path]:
                 raise FedsacError(f"{files[name]} and {file} are both named {name}; rename one")
             files[name] = file
     return files
-
-
-def with_corrections(schema: TableSchema, silo: str, own: Corrections) -> TableSchema:
-    """The schema with what one silo corrects."""
-    return replace(schema, silos={silo: own})

@@ -108,6 +108,8 @@ class Admission:
             "deviation": dealt.deviation.tolist(),
             "settings": training_settings(config, layout),
         }
+        if data.table is not None:
+            terms |= {"table": data.table.as_dict(), "table_sha256": data.table.sha256}
         if isinstance(layout, ModuleLayout):
             return terms | {"network": network_terms(layout)}
         return terms | {"sizes": list(layout.sizes)}

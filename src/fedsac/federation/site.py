@@ -31,7 +31,7 @@ from fedsac.data.files.tables import Table
 from fedsac.data.split import Split
 from fedsac.errors import FedsacError
 from fedsac.federation import identity
-from fedsac.federation.data import read_data, schema_of, site_data
+from fedsac.federation.data import agreed_table, read_data, read_raw_data, schema_of, site_data
 from fedsac.federation.declining import DECLINED, DIVERGED, FAILED, OWN_NETWORK, VERSION, DeclinedError
 from fedsac.federation.disclosure import disclosed
 from fedsac.federation.folder import SiteSettings, private_file, read_json, write_json
@@ -177,7 +177,7 @@ class Site:
         facts = {"client": self.settings.name, "method": body["method"], "round": order.round}
         schema = terms.schema
         file = ModelFile(
-            network, schema.classes, schema.features, schema.top, terms.mean, terms.deviation, facts
+            network, schema.classes, schema.features, schema.top, terms.mean, terms.deviation, facts, terms.table
         ).pack()
         write_atomic(self.settings.path / "reward.safetensors", file)
         write_json(self.settings.path / "receipt.json", dict(order.facts["receipt"]))
@@ -291,13 +291,19 @@ class Site:
         """The site's data as it is, and in the federation's order."""
         own = self.settings
         try:
-            table = read_data(own.data, own.path, own.label)
+            table = self._table(terms)
         except FedsacError as error:
-            raise DeclinedError("data", str(error)) from None
+            raise DeclinedError("data" if terms.table is None else "schema", str(error)) from None
         try:
             return table, site_data(table, terms.schema, terms.channel, f"{own.name}: {own.data}")
         except FedsacError as error:
             raise DeclinedError("schema", str(error)) from None
+
+    def _table(self, terms: JoinTerms) -> Table:
+        own = self.settings
+        if terms.table is None:
+            return read_data(own.data, own.path, own.label)
+        return read_raw_data(own.data, own.path, agreed_table(own.path, terms.table), own.name)
 
     def _training_clients(self, layout: AnyLayout) -> Clients:
         """This site as the only client, if it trains such a model, and not more often than it wants to."""

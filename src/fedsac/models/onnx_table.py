@@ -32,7 +32,9 @@ def front(table: TableSchema, mean: np.ndarray, deviation: np.ndarray, output: s
     parts = []
     for i, column in enumerate(table.columns):
         if column.name == OUTPUT or column.name.startswith(PREFIX):
-            raise FedsacError(f"column {column.name!r}: the ONNX file has that name for another thing; rename the column")
+            raise FedsacError(
+                f"column {column.name!r}: the ONNX file has that name for another thing; rename the column"
+            )
         kind = TensorProto.DOUBLE if column.type in (NUMBER, DATE) else TensorProto.STRING
         made.inputs.append(helper.make_tensor_value_info(column.name, kind, ["n", 1]))
         parts.append(_column(made, column, f"{PREFIX}c{i}", table.missing))

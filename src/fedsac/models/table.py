@@ -88,8 +88,8 @@ class Column:
         missing = np.isnan(values)
         whole = np.where(missing, self.fill_number, values) if missing.any() else values
         if self.type == CATEGORY:
-            return (whole[:, None] == np.arange(len(self.categories))).astype(np.float64)
-        return whole[:, None]
+            whole = whole[:, None] == np.arange(len(self.categories))
+        return whole.reshape(len(values), -1).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,9 @@ class TableSchema:
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise FedsacError(f"a schema has two classes at least, each once, not {list(self.classes)}")
         if len(set(self.features)) < len(self.features):
-            raise FedsacError("two columns of the schema become inputs of one name (a=b is category b of a); rename one")
+            raise FedsacError(
+                "two columns of the schema become inputs of one name (a=b is category b of a); rename one"
+            )
         for where, labels in (("aliases", self.aliases), *((f"silo {n}", c.labels) for n, c in self.silos.items())):
             if unknown := [name for name in labels.values() if name not in self.classes]:
                 raise FedsacError(f"{where}: {unknown[0]!r} is none of the classes {list(self.classes)}")
@@ -179,7 +181,7 @@ class TableSchema:
             missing=_texts(content.get("missing", ()), "missing"),
             drop=_texts(content.get("drop", ()), "drop"),
             aliases=_spellings(content.get("aliases", {}), "aliases"),
-            silos={name: corrections(_table(about, f"silo {name}"), f"silo {name}") for name, about in silos.items()},
+            silos={name: _corrections(_table(about, f"silo {name}"), f"silo {name}") for name, about in silos.items()},
         )
 
 
@@ -187,7 +189,7 @@ def _is_default(value: Any) -> bool:
     return value is None or value is False or value in ("", ())
 
 
-def corrections(content: Mapping[str, Any], where: str) -> Corrections:
+def _corrections(content: Mapping[str, Any], where: str) -> Corrections:
     """A silo's corrections from plain values."""
     if unknown := [key for key in content if key not in ("columns", "factors", "labels")]:
         raise FedsacError(f"{where}: {unknown[0]!r} is nothing to correct; there are columns, factors and labels")

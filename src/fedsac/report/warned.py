@@ -13,5 +13,7 @@ def warned(runs: Sequence[Run]) -> list[str]:
         empty = sum(not record["answered"] for record in run.records)
         if empty:
             of = "" if len(runs) == 1 else f"{run.name}: "
-            said.append(f"{of}in {empty} of {len(run.records)} rounds nobody's answer counted: the model stayed as it was")
+            said.append(
+                f"{of}in {empty} of {len(run.records)} rounds nobody's answer counted: the model stayed as it was"
+            )
     return [paragraph(f"Warning: {line}", "badge") for line in said]

@@ -117,4 +117,6 @@ def _cell_error(cell: str, is_label: bool) -> str | None:
         return f"{shown(cell)} is not a number; write one, or drop the column{SCHEMA_HINT}"
     if "_" in cell:
         return f"{shown(cell)} is not a number; leave the underscore out"
-    return None if isfinite(number) else f"{shown(cell)} is not a finite number; fill it in or drop the row{SCHEMA_HINT}"
+    return (
+        None if isfinite(number) else f"{shown(cell)} is not a finite number; fill it in or drop the row{SCHEMA_HINT}"
+    )

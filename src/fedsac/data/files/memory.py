@@ -100,8 +100,8 @@ def _of_frame(frame: Any, label: str, where: str) -> Table:
         values = np.asarray(frame[column])
         if values.dtype.kind not in "biuf":
             raise FedsacError(
-                f"{where}: column {shown(str(column))} is {values.dtype}, not numbers; encode it as numbers or drop it, or say what it is with "
-                "Config(schema=...)"
+                f"{where}: column {shown(str(column))} is {values.dtype}, not numbers; encode it as numbers, drop it, "
+                "or say what it is with Config(schema=...)"
             )
         if not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values)))

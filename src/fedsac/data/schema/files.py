@@ -10,10 +10,9 @@ from typing import Any
 from fedsac.config import MAX_CHARACTERS, toml_value
 from fedsac.data.messages import cause
 from fedsac.errors import FedsacError
-from fedsac.models.table import VERSION, Corrections, TableSchema, corrections
+from fedsac.models.table import VERSION, TableSchema
 
 NAMES = ("schema.toml", "schema.json")  # in a folder of silos, or in a federation's
-CORRECTIONS = "corrections.toml"  # in a site's folder: what is put right there, as [silos.NAME] has it
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 HEADER = """\
 # What the columns of everybody's table mean. Read it, correct it, and agree on it: fedsac schema check says what does
@@ -28,11 +27,6 @@ def read_schema(path: Path) -> TableSchema:
         return TableSchema.of_dict(content)
     except FedsacError as error:
         raise FedsacError(f"{path}: {error}") from None
-
-
-def read_corrections(path: Path) -> Corrections:
-    """What one silo puts right: columns, factors and labels, as they stand under [silos.NAME] in a schema."""
-    return corrections(_content(path), str(path))
 
 
 def schema_in(folder: Path) -> Path | None:

@@ -96,9 +96,7 @@ def _out_of_range(where: str, column: Column, values: np.ndarray, silo: str | No
     return [Problem(where, f"column {name}", what)]
 
 
-def _labels(
-    raw: RawTable, schema: TableSchema, own: Corrections, silo: str | None
-) -> tuple[list[str], list[Problem]]:
+def _labels(raw: RawTable, schema: TableSchema, own: Corrections, silo: str | None) -> tuple[list[str], list[Problem]]:
     """The labels by the classes' names, and those that are none."""
     spellings = {name: name for name in schema.classes} | schema.aliases | own.labels
     texts = [label_text(cell) for cell in raw.cells[schema.label]]

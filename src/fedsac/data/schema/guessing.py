@@ -95,7 +95,9 @@ def _category(name: str, there: Sequence[str], comma: bool) -> Guess:
     counts = Counter(there)
     named = tuple(sorted(text for text, count in counts.items() if count >= LEAST_ROWS))
     if len(counts) > MAX_CATEGORIES or 2 * len(counts) > len(there) or not named:
-        what = f"text: {len(counts)} different values in {len(there)} rows; make it a number or a few categories to use it"
+        what = (
+            f"text: {len(counts)} different values in {len(there)} rows; make it a number or a few categories to use it"
+        )
         return Guess(None, what)
     imputer = SimpleImputer(strategy="most_frequent", missing_values="")
     fill = str(imputer.fit(np.array(there, dtype=object)[:, None]).statistics_[0])

@@ -1,5 +1,5 @@
-"""A schema proposed from the server's table and, where they lie beside it, those of the silos: what to name, to leave out
-and to correct. Nothing is merged silently: all of it is said, and stands in a file that a person reads."""
+"""A schema proposed from the server's table and, where they lie beside it, those of the silos: what to name, to leave
+out and to correct. Nothing is merged silently: all of it is said, and stands in a file that a person reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ class Proposal:
         """Add to what is corrected in a silo."""
         own = self.schema.silos.get(silo, Corrections())
         merged = {part: getattr(own, part) | values for part, values in parts.items()}
-        self.change(remark, silos=self.schema.silos | {silo: replace(own, **merged)})  # type: ignore[arg-type]
+        self.change(remark, silos=self.schema.silos | {silo: replace(own, **merged)})
 
 
 def propose(tables: Mapping[str, RawTable], reference: str, label: str) -> Proposal:
@@ -134,8 +134,8 @@ def _categories(made: Proposal, silo: str, raw: RawTable) -> None:
         unknown = sorted(cells - set(column.categories))
         if column.type == CATEGORY and unknown and not column.others:
             made.remarks.append(
-                f"{silo}: {some(unknown)} in column {shown(column.name)} are none of {some(column.categories)}, and are "
-                "let through as such (others = true)"
+                f"{silo}: {some(unknown)} in column {shown(column.name)} are none of {some(column.categories)}, and "
+                "are let through as such (others = true)"
             )
             column = replace(column, others=True)
         columns.append(column)
@@ -151,15 +151,16 @@ def _units(made: Proposal, silo: str, raw: RawTable, reference: RawTable) -> Non
         decades = decades_off(own, others)
         if decades is not None:
             what = (
-                f"{silo}: column {shown(column.name)} is {10.0**decades:g} times what it is in {reference.where} (medians "
-                f"{np.median(own):.4g} and {np.median(others):.4g}) and is multiplied by {10.0**-decades:g}"
+                f"{silo}: column {shown(column.name)} is {10.0**decades:g} times what it is in {reference.where} "
+                f"(medians {np.median(own):.4g} and {np.median(others):.4g}) and is multiplied by {10.0**-decades:g}"
             )
             made.correct(silo, what, factors={column.name: 10.0**-decades})
 
 
 def _values(made: Proposal, column: Column, raw: RawTable) -> np.ndarray:
     values = values_of(column, raw.cells[column.name], made.schema.missing, raw.comma)[0]
-    return values[~np.isnan(values)]
+    there: np.ndarray = values[~np.isnan(values)]
+    return there
 
 
 def _labels(made: Proposal, silo: str, raw: RawTable, reference: RawTable) -> None:
@@ -175,13 +176,13 @@ def _labels(made: Proposal, silo: str, raw: RawTable, reference: RawTable) -> No
         _labels_by_evidence(made, silo, raw, reference, foreign)
 
 
-def _labels_by_evidence(
-    made: Proposal, silo: str, raw: RawTable, reference: RawTable, foreign: list[str]
-) -> None:
+def _labels_by_evidence(made: Proposal, silo: str, raw: RawTable, reference: RawTable, foreign: list[str]) -> None:
     """Labels that are no spelling of any class, by the class that a model of the reference sees in their rows."""
     classes = made.schema.classes
     x, labels = _inputs(made, reference, None)
-    numbers = {name: i for i, name in enumerate(classes)} | {t: classes.index(n) for t, n in made.schema.aliases.items()}
+    numbers = {name: i for i, name in enumerate(classes)} | {
+        t: classes.index(n) for t, n in made.schema.aliases.items()
+    }
     kept = [i for i, text in enumerate(labels) if text in numbers]
     model = Linear.fit(x[kept], np.array([numbers[labels[i]] for i in kept]), len(classes))
     own, texts = _inputs(made, raw, silo)
@@ -199,7 +200,9 @@ def _labels_by_evidence(
         )
         return
     read = ", ".join(f"{shown(text)} as {shown(name)}" for text, name in means.items())
-    what = f"{silo}: labels are read {read}, since a model of {reference.where} then agrees with {share:.0%} of its rows"
+    what = (
+        f"{silo}: labels are read {read}, since a model of {reference.where} then agrees with {share:.0%} of its rows"
+    )
     made.correct(silo, f"{what}: ask whether that is so", labels=dict(means))
 
 
