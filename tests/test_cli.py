@@ -140,7 +140,7 @@ def test_a_table_of_ones_own_from_run_to_prediction(capsys):
     assert main(["predict", "run/rewards/client-01.safetensors", "own.csv"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert lines[0] == "row,class,probability" and len(lines) == 241
+    assert lines[0] == "row,class,probability,p(ill),p(well)" and len(lines) == 241
     assert {line.split(",")[1] for line in lines[1:]} <= {"ill", "well"}
     accuracy = float(err.split()[1])
     assert accuracy > 0.6

@@ -49,8 +49,8 @@ def do_predict(chosen: argparse.Namespace) -> None:
     if chosen.out is not None:
         _not_over(chosen.out, chosen.model, Path(chosen.data))
     x, labels = _inputs(model, chosen)
-    _check_labels(labels, model.classes, chosen.data)
     probabilities = model.probabilities(x)
+    _check_labels(labels, model.classes, chosen.data)
     best = probabilities.argmax(1)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

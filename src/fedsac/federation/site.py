@@ -48,6 +48,7 @@ from fedsac.methods.base import Assignment
 from fedsac.models.files import ModelFile
 from fedsac.models.network import Network
 from fedsac.models.start import with_statistics
+from fedsac.models.table import TableSchema
 from fedsac.runs.network import STATISTICS_SAMPLES
 from fedsac.runs.setup import Prepared, prepare_split
 from fedsac.version import __version__
@@ -177,7 +178,7 @@ class Site:
         facts = {"client": self.settings.name, "method": body["method"], "round": order.round}
         schema = terms.schema
         file = ModelFile(
-            network, schema.classes, schema.features, schema.top, terms.mean, terms.deviation, facts, terms.table
+            network, schema.classes, schema.features, schema.top, terms.mean, terms.deviation, facts, self._corrected()
         ).pack()
         write_atomic(self.settings.path / "reward.safetensors", file)
         write_json(self.settings.path / "receipt.json", dict(order.facts["receipt"]))
@@ -304,6 +305,11 @@ class Site:
         if terms.table is None:
             return read_data(own.data, own.path, own.label)
         return read_raw_data(own.data, own.path, agreed_table(own.path, terms.table), own.name)
+
+    def _corrected(self) -> TableSchema | None:
+        """The federation's schema of tables with this site's own corrections, which never leave it."""
+        agreed, own = self._terms.table, self.settings
+        return None if agreed is None else agreed_table(own.path, agreed).without_silos(but=own.name)
 
     def _training_clients(self, layout: AnyLayout) -> Clients:
         """This site as the only client, if it trains such a model, and not more often than it wants to."""

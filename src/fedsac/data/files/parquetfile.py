@@ -15,7 +15,7 @@ FILL_HINT = f"fill it in or drop the row{SCHEMA_HINT}"
 
 def read_parquet(path: Path, label: str, require_label: bool) -> Table:
     """Read the whole file: one label column, numbers in all the other columns."""
-    names, content = parquet_content(path)
+    names, content = _content(path)
     check_columns(path, names, label, require_label)
     if content.num_rows == 0:
         raise FedsacError(f"{path}: no row in it; add the samples")
@@ -27,8 +27,21 @@ def read_parquet(path: Path, label: str, require_label: bool) -> Table:
     return named_table(x, labels, features)
 
 
-def parquet_content(path: Path) -> tuple[list[str], Any]:
-    """The columns' names, and the file as pyarrow has it."""
+def parquet_columns(path: Path) -> tuple[list[tuple[str, list[Any]]], int]:
+    """The columns, each with its name and its values as Python has them, and the number of rows."""
+    from pyarrow import types
+
+    names, content = _content(path)
+    columns = []
+    for i, name in enumerate(names):
+        column = content.column(i)
+        if types.is_dictionary(column.type):  # what pandas calls a category
+            column = column.cast(column.type.value_type)
+        columns.append((name, column.to_pylist()))
+    return columns, content.num_rows
+
+
+def _content(path: Path) -> tuple[list[str], Any]:
     try:
         import pyarrow
         from pyarrow import parquet

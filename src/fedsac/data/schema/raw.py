@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedsac.data.files.csvfile import records
-from fedsac.data.files.parquetfile import parquet_content
+from fedsac.data.files.parquetfile import parquet_columns
 from fedsac.data.messages import shown
 from fedsac.data.schema.problems import Problem
 from fedsac.errors import FedsacError
@@ -92,16 +92,8 @@ def _header(path: Path, known: Collection[str]) -> tuple[str, list[str]]:
 
 
 def _of_parquet(path: Path) -> RawTable:
-    from pyarrow import types
-
-    names, content = parquet_content(path)
-    cells = {}
-    for name in names:
-        column = content.column(name)
-        if types.is_dictionary(column.type):  # what pandas calls a category
-            column = column.cast(column.type.value_type)
-        cells[name] = _texts(column.to_pylist())
-    return _named(str(path), cells, names, content.num_rows)
+    columns, rows = parquet_columns(path)
+    return _named(str(path), {name: _texts(values) for name, values in columns}, [name for name, _ in columns], rows)
 
 
 def _named(where: str, cells: dict[str, list[str]], names: list[str], rows: int) -> RawTable:
