@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedsac.models.module_network import ModuleNetwork
     from fedsac.models.network import Network
 
+BEHIND = f"{PREFIX}x"  # the inputs of a network behind the columns of a table
 OPSET, IR = 17, 8  # old enough for every runtime in use, new enough for all we need
 
 
@@ -97,10 +98,10 @@ def _checked(whole: Any, model: "ModelFile") -> bytes:
 
 
 def _behind_table(whole: Any, model: "ModelFile", table: TableSchema) -> None:
-    """Put the columns of a table before a network whose input is `x`."""
+    """Put the columns of a table before a network that takes normalised inputs."""
     from onnx import numpy_helper
 
-    before, graph = front(table, model.mean, model.deviation, "x"), whole.graph
+    before, graph = front(table, model.mean, model.deviation, BEHIND), whole.graph
     nodes = [*before.nodes, *graph.node]
     del graph.node[:], graph.input[:]
     graph.node.extend(nodes)
@@ -120,6 +121,7 @@ def _exported(model: "ModelFile", network: "ModuleNetwork") -> bytes:
     from torch import Tensor, nn
 
     taken, inner = network.layout.input, network.module().float()
+    rows = "x" if model.table is None else BEHIND
 
     class Whole(nn.Module):
         def __init__(self) -> None:
@@ -129,8 +131,8 @@ def _exported(model: "ModelFile", network: "ModuleNetwork") -> bytes:
             self.scale = torch.from_numpy(1 / (model.top * model.deviation)).float()
 
         def forward(self, x: Tensor) -> Tensor:
-            rows = x if taken.tokens or model.table is not None else (x - self.centre) * self.scale
-            probabilities: Tensor = self.inner(taken.inputs(rows)).softmax(1)
+            given = x if taken.tokens or model.table is not None else (x - self.centre) * self.scale
+            probabilities: Tensor = self.inner(taken.inputs(given)).softmax(1)
             return probabilities
 
     example = torch.zeros(2, len(model.mean), dtype=torch.int64 if taken.tokens else torch.float32)
@@ -142,9 +144,9 @@ def _exported(model: "ModelFile", network: "ModuleNetwork") -> bytes:
                 Whole().eval(),
                 (example,),
                 file,  # type: ignore[arg-type]
-                input_names=["x"],
-                output_names=["probabilities"],
-                dynamic_axes={"x": {0: "n"}, "probabilities": {0: "n"}},
+                input_names=[rows],
+                output_names=[OUTPUT],
+                dynamic_axes={rows: {0: "n"}, OUTPUT: {0: "n"}},
                 opset_version=OPSET,
                 dynamo=False,
             )
