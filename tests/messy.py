@@ -21,7 +21,9 @@ def write(path: Path, x: np.ndarray, labels: list[str], names=NAMES, **columns) 
         writer = csv.writer(file)
         writer.writerow([*names, *columns, "label"])
         extra = list(zip(*columns.values(), strict=True)) or [()] * len(x)
-        writer.writerows([*map(repr, row), *more, label] for row, more, label in zip(x.tolist(), extra, labels, strict=True))
+        writer.writerows(
+            [*map(repr, row), *more, label] for row, more, label in zip(x.tolist(), extra, labels, strict=True)
+        )
     return path
 
 

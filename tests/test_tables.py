@@ -35,12 +35,15 @@ WRONG = {
         "b: labels 'benign', 'malignant' (60 of 60 rows) do not occur in validation, which has '0', '1'",
     ),
     "another case": (
-        {"spelled": {s: ("benign", "ill") for s in ("a", "c", "validation")} | {"b": ("Benign", "ill")}},
+        {"spelled": dict.fromkeys(("a", "c", "validation"), ("benign", "ill")) | {"b": ("Benign", "ill")}},
         "b: labels 'Benign' (",
     ),
     "other units": ({"factor": {"c": 1000.0}}, "c: column 'dose' is 1000 times what it is in validation (medians of"),
     "swapped labels": ({"flipped": ("a",)}, "a: a linear model of validation is right in "),
-    "an identifier": ({"patient": lambda rows: range(500, 500 + rows)}, "validation: column 'patient' has 60 different"),
+    "an identifier": (
+        {"patient": lambda rows: range(500, 500 + rows)},
+        "validation: column 'patient' has 60 different",
+    ),
     "a constant": ({"ward": lambda rows: [3] * rows}, "validation: column 'ward' hardly varies ('ward' is 3 in 100%"),
     "a constant in one silo": (
         {"ward": lambda rows: [3] * rows if rows == 80 else [i % 4 for i in range(rows)]},

@@ -1,4 +1,4 @@
-"""Schemas of tables: proposed, read, written, applied; held to scikit-learn, to plain reading and to numbers by hand."""
+"""Schemas of tables: proposed, read, written, applied; held to scikit-learn, plain reading and numbers by hand."""
 
 import json
 from dataclasses import replace
@@ -121,7 +121,9 @@ def test_numbers(cell: str, comma: bool, value: float) -> None:
     assert not faults and values.tolist() == [value]
 
 
-@pytest.mark.parametrize(("cells", "comma"), [(["1,5"], False), (["1.5", "2,5"], True), (["1_0"], False), (["inf"], False)])
+@pytest.mark.parametrize(
+    ("cells", "comma"), [(["1,5"], False), (["1.5", "2,5"], True), (["1_0"], False), (["inf"], False)]
+)
 def test_what_may_be_no_number_is_none(cells: list[str], comma: bool) -> None:
     """A comma beside points may separate thousands."""
     _, faults = values_of(Column("a", "number"), cells, (), comma)
@@ -149,7 +151,10 @@ PROBLEMS = """id;age;sex;stage;seen;more;ill
 def test_all_problems_are_listed_by_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "own.csv").write_text(PROBLEMS)
     (tmp_path / "schema.toml").write_text(as_toml(SCHEMA, "nothing", {}))
-    for command in (["schema", "check", "schema.toml", "own.csv"], ["data", "check", "own.csv", "--schema", "schema.toml"]):
+    for command in (
+        ["schema", "check", "schema.toml", "own.csv"],
+        ["data", "check", "own.csv", "--schema", "schema.toml"],
+    ):
         paths = [str(tmp_path / part) if part.endswith((".toml", ".csv")) else part for part in command]
         assert main(paths) == 2
         out, err = capsys.readouterr()
@@ -194,7 +199,9 @@ def test_a_column_that_is_wholly_wrong_is_one_line(tmp_path: Path) -> None:
     text = "age,sex,stage,seen,ill\n" + "\n".join(line.replace("I,", "first,") for line in lines)
     _, problems = fit(raw(text, tmp_path), SCHEMA)
     (problem,) = problems
-    assert problem.place == "column 'stage'" and problem.what.startswith("8 of 8 values do not fit, the first in line 2")
+    assert problem.place == "column 'stage'" and problem.what.startswith(
+        "8 of 8 values do not fit, the first in line 2"
+    )
 
 
 def test_other_units_are_refused_or_corrected(tmp_path: Path) -> None:
@@ -229,7 +236,9 @@ def schemas(draw: st.DrawFn) -> TableSchema:
         category = Column(name, "category", categories[0], categories=categories, others=draw(st.booleans()))
         columns.append(draw(st.sampled_from([number, category, Column(name, "date", format=draw(NAME))])))
     own = Corrections({draw(NAME): names[0]}, {names[0]: draw(st.floats(0.001, 1e6))}, {draw(NAME): classes[0]})
-    return TableSchema(label, tuple(classes), tuple(columns), tuple(draw(TEXTS)), (), {draw(NAME): classes[1]}, {"s": own})
+    return TableSchema(
+        label, tuple(classes), tuple(columns), tuple(draw(TEXTS)), (), {draw(NAME): classes[1]}, {"s": own}
+    )
 
 
 @unhurried
@@ -254,7 +263,10 @@ def test_written_and_read_again(schema: TableSchema, tmp_path_factory: pytest.Te
         ({"columns": {"a": {"type": "number", "range": [2, 1]}}}, "from low to high"),
         ({"columns": {"a": {"type": "number", "colour": 1}}}, "no 'colour'"),
         ({"columns": {"a": {"type": "date"}}}, "a date has a format"),
-        ({"columns": {"a=b": {"type": "number"}, "a": {"type": "category", "categories": ["b"]}}}, "inputs of one name"),
+        (
+            {"columns": {"a=b": {"type": "number"}, "a": {"type": "category", "categories": ["b"]}}},
+            "inputs of one name",
+        ),
         ({"format_version": 2}, "version 2"),
         ({"more": 1}, "no 'more'"),
         ({"aliases": {"x": "z"}}, "'z' is none of the classes"),
@@ -315,7 +327,12 @@ def test_a_schema_holds_nothing_that_few_rows_decide() -> None:
 
 def test_proposed_for_silos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Labels in other letters, or in others altogether; another unit; another name for a column."""
-    spelled = {"validation": ("benign", "malignant"), "a": ("Benign", "M"), "b": ("1", "2"), "c": ("benign", "malignant")}
+    spelled = {
+        "validation": ("benign", "malignant"),
+        "a": ("Benign", "M"),
+        "b": ("1", "2"),
+        "c": ("benign", "malignant"),
+    }
     folder = silos(tmp_path / "own", spelled=spelled, factor={"c": 0.001})
     clean = load(str(silos(tmp_path / "clean")))
     text = (folder / "b.csv").read_text()
@@ -327,7 +344,11 @@ def test_proposed_for_silos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert schema.silos["b"].labels == {"1": "benign", "2": "malignant"}
     assert schema.silos["b"].columns == {"Dose": "dose", "WEIGHT_": "weight"}
     assert schema.silos["c"].factors == {"dose": 1000.0}
-    for line in ("a: label 'M' is read as 'malignant'", "b: labels are read '1' as 'benign'", "c: column 'dose' is 0.001"):
+    for line in (
+        "a: label 'M' is read as 'malignant'",
+        "b: labels are read '1' as 'benign'",
+        "c: column 'dose' is 0.001",
+    ):
         assert line in said
     data = load(str(folder))
     assert data.classes == ("benign", "malignant") and np.array_equal(data.y, clean.y)

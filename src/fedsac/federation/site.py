@@ -26,6 +26,7 @@ from fedsac.contributions.measurement import Measurement
 from fedsac.contributions.standalone import trained_alone
 from fedsac.core.metrics import accuracy
 from fedsac.core.module_layout import AnyLayout, ModuleLayout
+from fedsac.data.concerns import concerns_of
 from fedsac.data.dataset import DataSet
 from fedsac.data.files.tables import Table
 from fedsac.data.split import Split
@@ -111,6 +112,8 @@ class Site:
             # Else no model that is sent later could be another one.
             raise DeclinedError("model", "the terms do not say which model; does the coordinator need a newer fedsac?")
         table, data = self._data(terms)
+        for concern in concerns_of(data):
+            self._log(f"warning: {concern}")
         check_settings(self.settings, terms.settings, len(data.y))
         if terms.network is not None:
             self._prepare(terms)
