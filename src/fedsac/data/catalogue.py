@@ -47,6 +47,8 @@ def load(
 ) -> DataSet:
     """Load a data set by name (downloaded if need be), from a file, a folder of silos, or module:function. `schema` is
     the file that says what the columns of a table mean; a folder of silos may have one in it."""
+    if schema is not None and not Path(name).exists():
+        raise FedsacError(f"{name!r} is no file or folder of tables; leave --schema out, or name such data")
     if name in DATA.entries:
         data: DataSet = DATA.resolve(name)(data_dir, quiet)
         return data
@@ -56,13 +58,11 @@ def load(
         )
     path = Path(name)
     named = schema_for(name, schema)
-    if named is not None and path.exists():
+    if named is not None:
         by = read_schema(named)
         if label not in (DEFAULT_LABEL, by.label):
             raise FedsacError(f"{named}: the label's column is {by.label!r} there, not {label!r}; leave --label out")
         return load_folder(path, by) if path.is_dir() else load_file(path, by)
-    if schema is not None:
-        raise FedsacError(f"{name!r} is no file or folder of tables; leave --schema out, or name such data")
     if path.is_dir():
         return load_silos(path, label)
     if path.is_file():
