@@ -118,7 +118,10 @@ def test_swapped_labels_and_identifiers_are_warned_of_where_they_can_be_seen(fol
     says = []
     coordinate(folder, says=says)
     warned = [line for line in says if line.startswith("warning: ")]
-    assert len(warned) == 1 and warned[0].startswith("warning: b: a model of its data has an AUC of 0.0")
+    assert len(warned) == 2 and warned[0].startswith("warning: validation: column 'weight' has 60 different")
+    assert warned[1].startswith("warning: b: a model of its data has an AUC of 0.0")
+    page = json.loads((folder / "server" / "run" / "warnings.json").read_text())
+    assert page["warnings"] == [warned[0].removeprefix("warning: ")]
     assert "column 'weight' has 40 different whole numbers in 40 rows" in (folder / "a" / "site.log").read_text()
 
 

@@ -87,6 +87,16 @@ def test_nothing_is_said_of_sound_data(capsys):
     assert concerns_of(load("others")) == ()
 
 
+def test_numbers_beyond_all_measure_are_looked_at_without_a_word_from_numpy():
+    folder = silos(Path("own"), factor=dict.fromkeys("abc", 1e300) | {"validation": 1e307})
+    assert all("dose" in line for line in concerns_of(load(str(folder))))
+
+
+def test_a_schema_is_for_tables(capsys):
+    assert main(["run", "--schema", "schema.toml", *QUICK]) == 2
+    assert "'digits' is no file or folder of tables; leave --schema out" in capsys.readouterr().err
+
+
 def test_rounds_in_which_nobodys_answer_counted_are_on_the_page():
     config = Config(data=str(silos(Path("own"))), rounds=3, hidden=(4,), standalone_steps=2, local_steps=1)
     fedsac.run_together([config], [Path("run")], absent=lambda round, name: round == 1)

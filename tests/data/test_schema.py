@@ -325,6 +325,13 @@ def test_a_schema_holds_nothing_that_few_rows_decide() -> None:
     assert guessed("sex", ["F"] * 40 + ["M"] * 36 + ["intersex"] * 4, comma=False).column.categories == ("F", "M")
 
 
+def test_a_column_of_nearly_nothing_but_zeros_has_no_range() -> None:
+    """Else a silo with many other values would be refused for its units."""
+    column = guessed("count", ["0"] * 57 + ["4"] * 3, comma=False).column
+    assert column is not None and column.range is None and column.fill == 0.0
+    assert TableSchema.of_dict(TableSchema("y", ("a", "b"), (column,)).as_dict()).columns == (column,)
+
+
 def test_proposed_for_silos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Labels in other letters, or in others altogether; another unit; another name for a column."""
     spelled = {

@@ -4,25 +4,27 @@ evidence, and left to people to decide."""
 import numpy as np
 
 from fedsac.data.dataset import DataSet
-from fedsac.data.evidence import LEAST_ROWS, Linear, decades_off, is_identifier
+from fedsac.data.evidence import LEAST_ROWS, MAX_FEATURES, Linear, decades_off, is_identifier
 from fedsac.data.messages import shown, some
 from fedsac.models.table import NUMBER
 
 SAME_SHARE = 0.99  # of a column's values that are alike, for it to be called near-constant
 SIGMAS = 4.0  # below chance, and above it elsewhere, before labels are called flipped
-MAX_ROWS = 10_000  # of each silo that are looked at
+MAX_ROWS = 2000  # of each silo that are looked at, but for identifiers
 VALIDATION = "validation"
 
 
 def concerns_of(data: DataSet) -> tuple[str, ...]:
-    """What looks wrong with a table, or with a folder of silos that are tables; nothing is looked for in images."""
-    if data.image is not None or data.x.dtype == np.uint8:
+    """What looks wrong with a table, or with a folder of silos that are tables; nothing is looked for in images, nor in
+    what has as many columns as images have."""
+    if data.image is not None or data.x.dtype == np.uint8 or data.x.shape[1] > MAX_FEATURES:
         return ()
-    columns = _numbers(data)
-    parts = {name: _few(rows) for name, rows in _parts(data).items()}
-    found = _identifiers(data, columns, parts) + _near_constant(data, columns, parts)
-    if data.silos is not None:
-        found += _label_clashes(data) + _units(data, columns, parts) + _flipped(data, parts)
+    columns, whole = _numbers(data), _parts(data)
+    parts = {name: _few(rows) for name, rows in whole.items()}
+    with np.errstate(all="ignore"):  # numbers of any magnitude are looked at
+        found = _identifiers(data, columns, whole) + _near_constant(data, columns, parts)
+        if data.silos is not None:
+            found += _label_clashes(data) + _units(data, columns, parts) + _flipped(data, parts)
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ DECADES = (-3, -2, -1, 1, 2, 3)  # powers of ten by which units differ
 NEAR, ROUGHLY = 0.25, 0.45  # decades that one of middle and spread, and then the other, may lie away from that
 LEAST_ROWS = 20  # to judge anything by
 RIDGE = 0.1  # of the classifier, as a share of the number of samples
-MAX_FEATURES = 2000  # of data that the classifier is asked about
+MAX_FEATURES = 2000  # of a table
 ID_NAME = re.compile(r"(^|[\W_])(id|uid|uuid|mrn|nr|key|index|identifier)($|[\W_])|(Id|ID|Nr)$", re.ASCII)
 
 
@@ -64,13 +64,15 @@ class Linear:
 
     @classmethod
     def fit(cls, x: np.ndarray, y: np.ndarray, classes: int) -> "Linear | None":
-        """None where there is too little to learn from: few samples, one class, or very many features."""
+        """None where there is nothing to learn from: few samples, one class, or numbers beyond all measure."""
         if len(x) < LEAST_ROWS or len(np.unique(y)) < 2 or x.shape[1] > MAX_FEATURES:
             return None
         mean, deviation = x.mean(0), x.std(0)
         deviation[deviation <= 1e-12 * np.abs(mean)] = 1
         z, shares = (x - mean) / deviation, np.bincount(y, minlength=classes) / len(y)
         gram = z.T @ z + RIDGE * len(x) * np.eye(x.shape[1])
+        if not np.isfinite(gram).all():
+            return None
         weights = np.linalg.solve(gram, z.T @ (np.eye(classes)[y] - shares))
         return cls(mean, deviation, weights, shares)
 

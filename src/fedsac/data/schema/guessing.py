@@ -71,7 +71,9 @@ def _number_column(name: str, values: np.ndarray) -> Column:
     median = float(SimpleImputer(strategy="median").fit(values[:, None]).statistics_[0])
     step = high - low or abs(median) or 1.0
     unit = 10.0 ** (floor(log10(step)) - 2)
-    return Column(name, NUMBER, _rounded(median, unit), (_rounded(low, unit), _rounded(high, unit)))
+    # Where nearly all values are alike, there is no range that would tell anything of others.
+    wide = (_rounded(low, unit), _rounded(high, unit)) if low < high else None
+    return Column(name, NUMBER, _rounded(median, unit), wide)
 
 
 def _rounded(value: float, unit: float) -> float:
