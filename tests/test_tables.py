@@ -62,6 +62,14 @@ def test_what_looks_wrong_is_said_with_silo_and_evidence(name, capsys):
     assert len(warned) == 1 and warned[0].startswith(f"warning: {told}"), warned
 
 
+def test_everything_wrong_at_once_is_all_said():
+    """No fault hides another."""
+    patient = {"patient": lambda rows: range(rows)}
+    silos(Path("own"), spelled={"b": ("benign", "malignant")}, factor={"c": 1000.0}, flipped=("a",), **patient)
+    said = concerns_of(load("own"))
+    assert [line.split(": ")[0] for line in said] == ["validation", "b", "c", "a"]
+
+
 def test_the_run_says_it_before_training_and_the_page_has_it(capsys):
     folder = silos(Path("own"), factor={"c": 1000.0}, flipped=("a",))
     assert main(["run", "--data", str(folder), *QUICK, "--out", "run"]) == 0

@@ -9,7 +9,7 @@ from fedsac.data.messages import shown, some
 from fedsac.models.table import NUMBER
 
 SAME_SHARE = 0.99  # of a column's values that are alike, for it to be called near-constant
-SIGMAS = 4.0  # below chance, and above it elsewhere, before labels are called flipped
+SIGMAS = 3.0  # below chance, and above it on held-out samples of the server's, before labels are called swapped
 MAX_ROWS = 2000  # of each silo that are looked at, but for identifiers
 VALIDATION = "validation"
 
@@ -118,21 +118,24 @@ def _units(data: DataSet, columns: dict[str, int], parts: dict[str, np.ndarray])
 
 
 def _flipped(data: DataSet, parts: dict[str, np.ndarray]) -> list[str]:
-    """Silos on which a model of the server's samples is right far less often than chance, though not elsewhere."""
-    server = parts[VALIDATION]
-    model = Linear.fit(data.x[server], data.y[server], len(data.classes))
-    if model is None:
+    """Silos on which a model of the server's samples is right far less often than chance, though it is right on
+    samples of the server's that it has not seen."""
+    server, classes = parts[VALIDATION], len(data.classes)
+    model, halves = Linear.fit(data.x[server], data.y[server], classes), (server[::2], server[1::2])
+    trials = [(Linear.fit(data.x[one], data.y[one], classes), other) for one, other in (halves, halves[::-1])]
+    if model is None or any(trial is None for trial, _ in trials):
         return []
-    large = [name for name in data.silos or {} if len(parts[name]) >= LEAST_ROWS]
-    judged = {name: _against_chance(model, data, parts[name]) for name in large}
+    held_out = [_against_chance(trial, data, rows) for trial, rows in trials if trial is not None]
+    if min(sigmas for _, _, sigmas in held_out) < SIGMAS:
+        return []
     lines = []
-    for name, (right, chance, sigmas) in judged.items():
-        others = [numbers for other, numbers in judged.items() if other != name and numbers[2] > SIGMAS]
-        if sigmas < -SIGMAS and 2 * len(others) >= len(judged) - 1:
-            elsewhere = float(np.median([numbers[0] for numbers in others])) if others else float("nan")
+    for name in (name for name in data.silos or {} if len(parts[name]) >= LEAST_ROWS):
+        right, chance, sigmas = _against_chance(model, data, parts[name])
+        if sigmas < -SIGMAS:
+            proved = float(np.mean([share for share, _, _ in held_out]))
             lines.append(
                 f"{name}: a linear model of validation is right in {right:.0%} of its rows, where guessing would be in "
-                f"{chance:.0%}, and in {elsewhere:.0%} elsewhere: are its labels swapped?"
+                f"{chance:.0%}, and in {proved:.0%} of validation rows held out from it: are its labels swapped?"
             )
     return lines
 
