@@ -1,6 +1,8 @@
 """Schemas of tables: proposed, read, written, applied; held to scikit-learn, plain reading and numbers by hand."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -388,6 +390,27 @@ def test_a_table_in_memory_and_in_parquet(tmp_path: Path) -> None:
     assert load(str(tmp_path / "own.parquet"), schema=str(tmp_path / "schema.toml")).x.tolist() == expected
     with refused("a schema is for DataFrames"):
         load_memory((np.zeros((4, 4)), np.array(["yes", "no"] * 2)), "label", half)
+
+
+def test_silos_in_memory_are_corrected_by_their_names() -> None:
+    frames = {name: pd.DataFrame({"age": [30.0, 40.0], "ill": ["no", "yes"]}) for name in ("a", "b", "validation")}
+    frames["b"] = pd.DataFrame({"AGE": [360.0, 480.0], "ill": ["1", "2"]})
+    own = Corrections({"AGE": "age"}, {"age": 1 / 12}, {"1": "no", "2": "yes"})
+    schema = replace(SCHEMA, classes=("yes", "no"), columns=(AGE,), silos={"b": own})
+    data = load_memory(frames, "label", schema)
+    assert data.silos is not None and data.x[data.silos["b"]] == pytest.approx(np.array([[30.0], [40.0]]))
+    assert data.classes == ("yes", "no") and data.y.tolist() == [1, 0] * 3  # in the order of the schema
+
+
+def test_reading_by_a_schema_needs_no_scikit_learn(tmp_path: Path) -> None:
+    """A machine that only trains has none."""
+    folder = silos(tmp_path / "own")
+    assert main(["schema", "propose", str(folder)]) == 0
+    program = (
+        f"import sys; from fedsac.data.catalogue import load; load({str(folder)!r}); print('sklearn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_what_a_schema_is_not_for(tmp_path: Path) -> None:
