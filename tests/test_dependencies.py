@@ -18,6 +18,7 @@ EXTRAS = {
     "cli/federation.py": "flower",
     "data/files/parquetfile.py": "parquet",
     "models/onnx.py": "onnx",
+    "models/onnx_table.py": "onnx",
     "runs/loggers/tensorboard.py": "tensorboard",
     "runs/loggers/mlflow.py": "mlflow",
     "runs/showing.py": "notebook",

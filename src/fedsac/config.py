@@ -101,6 +101,10 @@ class Config:
     dtype: str = _option("float32", "float32 or float64")
     precision: str | None = _option(None, "of a GPU's products: float32 (default), tf32 or bf16, faster and less exact")
     label: str = _option("label", "label column of your own .csv or .parquet")
+    schema: str | None = _option(
+        None,
+        "what the columns of your own tables mean: a file that `fedsac schema propose` writes (silos: found there)",
+    )
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "an option of the method, as NAME=VALUE; may be repeated"}
     )
@@ -130,7 +134,7 @@ class Config:
         for name in ("data", "method", "contribution", "metric", "network", "label"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
-        for name in ("scene", "contributions", "behaviour", "augment", "data_dir"):
+        for name in ("scene", "contributions", "behaviour", "augment", "schema", "data_dir"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), str):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
         if not isinstance(self.options, dict) or not all(
@@ -218,9 +222,10 @@ class Config:
         lines = [f"format_version = {FORMAT_VERSION}", f"rules = {RULES}"]
         plain = [f.name for f in fields(self) if f.name != "options" and getattr(self, f.name) is not None]
         plain = [name for name in plain if name not in without]
-        lines += [f"{name} = {_toml(getattr(self, name))}" for name in plain]
+        lines += [f"{name} = {toml_value(getattr(self, name))}" for name in plain]
         if self.options:
-            lines += ["", "[options]", *(f"{_toml(name)} = {_toml(value)}" for name, value in self.options.items())]
+            pairs = (f"{toml_value(name)} = {toml_value(value)}" for name, value in self.options.items())
+            lines += ["", "[options]", *pairs]
         return "\n".join(lines) + "\n"
 
 
@@ -301,12 +306,13 @@ def check_rules_in(text: str, folder: Path, hint: str = ", or begin it again") -
         )
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
+    """A plain value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
         escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or c in '"\\\x7f' else c for c in value)
         return f'"{escaped}"'
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return repr(value)

@@ -26,7 +26,7 @@ RESERVED_SITE_NAMES = ("server",)
 ACTIVE, LEFT, REVOKED = "in", "left", "revoked"
 SITE_KEYS = ("public_key", "status")  # what sites.json says of each site
 EXCLUDED_SETTINGS = (  # settings of `fedsac run` that a federation's [run] does not have
-    *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label", "data_dir"),
+    *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label", "data_dir", "schema"),
     *("behaviour", "contributions", "network", "standalone_checkpoints", "refuse"),
 )
 HARMFUL, NOTHING = "harmful", "nothing"  # which replies are refused though they are in order
@@ -106,6 +106,7 @@ class Federation:
                     "contributions": "they are measured when a site joins",
                     "network": "name it as model in [federation]",
                     "refuse": "name it in [federation]",
+                    "schema": "it lies beside this file, as schema.toml",
                     "standalone_checkpoints": "a site sends the one model that it has at the end of training alone",
                 }.get(key, "the sites have the data")
                 raise FedsacError(f"{where}: {key} is not a setting of a federation's run; {why}")

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
-from fedsac.federation.data import read_data
+from fedsac.federation.data import read_data, read_raw_data, table_schema
 from fedsac.federation.folder import (
     ACTIVE,
     FAILED_FILE,
@@ -275,7 +275,9 @@ def run_site(folder: Path, say: Callable[[str], None]) -> None:
     """Run a site's node until interrupted."""
     s = SiteSettings.load(folder)
     # Read the data once here, so that a missing or damaged file is reported before the site joins.
-    samples = len(read_data(s.data, s.path, s.label).x)
+    by = table_schema(s.path)
+    table = read_data(s.data, s.path, s.label) if by is None else read_raw_data(s.data, s.path, by, s.name)
+    samples = len(table.x)
     if s.insecure:
         say("WARNING: insecure = true: models and replies cross the network unencrypted")
     say(f"site {s.name}: {samples} samples in {s.data}, server {s.address}")

@@ -86,6 +86,8 @@ def deal_out(config: Config, path: Path) -> None:
             raise FedsacError(f"engine flower-simulation has no {name}; leave --{option} out, or use --engine local")
     (ready,) = prepare([config])
     dealt, data = ready.split, ready.split.data
+    if data.table is not None:
+        raise FedsacError("engine flower-simulation has no schema of tables; use --engine local, or a federation")
     init(path, list(dealt.clients), f"{LOOPBACK}:{free_port()}")
     labels = np.array(data.classes)
     any_network = isinstance(ready.layout, ModuleLayout)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from fedsac.errors import FedsacError
 from fedsac.runs.checkpoint import UNSOUND, Checkpoint, peek
 from fedsac.runs.comparison import LIST
 from fedsac.runs.labels import chosen, judged_again, of_clients
-from fedsac.runs.places import DTYPE_BYTES, is_run
+from fedsac.runs.places import DTYPE_BYTES, WARNINGS, is_run
 
 DISAGREE = "its files do not agree on the number of clients; is it damaged?"
 
@@ -42,6 +42,7 @@ class Run:
     parameters: int | None = None  # of a whole model
     classes: tuple[str, ...] = ()
     confusion: np.ndarray | None = None  # [clients, classes, classes]: samples of a class (rows) taken for another
+    warnings: tuple[str, ...] = ()  # about the data
 
     @property
     def evaluated(self) -> list[dict[str, Any]]:
@@ -127,6 +128,7 @@ def read_run(path: Path) -> Run:
         newest = peek(path)
         finished = (path / "summary.json").exists()
         run = _finished(path, config, newest) if finished else _unfinished(path, config, newest)
+        run = replace(run, warnings=_warnings(path))
         _check(run)
     except FedsacError:
         raise
@@ -134,6 +136,13 @@ def read_run(path: Path) -> Run:
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise FedsacError(f"{path}: what lies there is not what a run leaves ({what}); is it damaged?") from None
     return run
+
+
+def _warnings(path: Path) -> tuple[str, ...]:
+    """What the run said about its data, if it said anything."""
+    if not (path / WARNINGS).is_file():
+        return ()
+    return tuple(map(str, json.loads((path / WARNINGS).read_text(encoding="utf-8"))["warnings"]))
 
 
 def _finished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[str, Any]]] | None) -> Run:

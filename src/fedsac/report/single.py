@@ -8,6 +8,7 @@ from fedsac.report.confusion import confusion_tables
 from fedsac.report.heatmap import heatmap
 from fedsac.report.markup import Cell, Figure, cards, figure, grid, number, paragraph, section, signed, table
 from fedsac.report.reading import Run, settings
+from fedsac.report.warned import warned
 from fedsac.runs.labels import LABELS, mean_log_loss
 
 EXPLAINED = (
@@ -54,6 +55,7 @@ def body(run: Run, drawn: Sequence[Figure]) -> str:
     if not run.finished:
         said = f"Unfinished: {run.records[-1]['round']} of {run.config.rounds} rounds are committed."
         parts.append(paragraph(f"{said} `last` is round {run.last['round']}, the newest that was evaluated.", "badge"))
+    parts += warned([run])
     parts.append(section(f"At the last round ({run.last['round']})", cards(_headline(run)), _labels(run)))
     paid = side_by_side("contribution-reward", "accuracy-rounds")
     parts.append(section("Who contributed what, who was paid what", _clients(run), _about_clients(run), paid))
