@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from fedsac.federation.folder import (
     ACTIVE,
     FAILED_FILE,
     REQUESTED_FILE,
+    REVOKED,
     Federation,
     SiteSettings,
     check_address,
     write_json,
 )
 from fedsac.federation.hub import SECRET_VARIABLE, new_secret
+from fedsac.federation.identity import expiry, fingerprint
 from fedsac.federation.logs import log_to, rotate
 from fedsac.version import __version__
 
@@ -39,6 +42,7 @@ START_TIMEOUT_SECONDS = 120  # for Flower's server
 STOP_TIMEOUT_SECONDS = 20  # for a process to end when it is asked to
 PORT_TIMEOUT_SECONDS = 10  # for an earlier server to release its port
 FLWR_TIMEOUT_SECONDS = 120  # for a call of the flwr command
+EXPIRY_DAYS = 30  # before a certificate ends, and the server warns of it
 LOG_LINES = 200  # of the end of a log, in which its last error is looked for
 SHUTDOWN = re.compile(
     r"gracefully|shut(ting)?[ -]?down|Exiting|Background on this error|Finished server|startup failed|Waiting for", re.I
@@ -112,6 +116,7 @@ class Server:
         self.federation, self.say = federation, say
         self.control = FlowerControl(federation, insecure=federation.insecure)
         self.registered: dict[str, int] = federation.nodes()
+        self.keys: dict[str, str] = federation.registered_keys()
         self.run, self.submissions, self.next_check = "", 0, 0.0
 
     def serve(self) -> None:
@@ -124,6 +129,8 @@ class Server:
         host = check_address(f.address)
         if f.insecure:
             self.say("WARNING: insecure = true: models and replies cross the network unencrypted")
+        else:
+            self._warn_of_expiry()
         _require_free(LOOPBACK, f.control_port)
         command = [
             *(*HUB, "superlink", "--host", LOOPBACK, "--port", str(f.control_port)),
@@ -159,19 +166,30 @@ class Server:
                 if process is not None:
                     stop_process(process)
 
+    def _warn_of_expiry(self) -> None:
+        ends = expiry((self.federation.server / "server.pem").read_bytes())
+        if (ends - datetime.now(UTC)).days < EXPIRY_DAYS:
+            renew = f"fedsac federation renew {self.federation.path} certificate"
+            self.say(f"WARNING: the server's certificate ends on {ends:%Y-%m-%d}; renew it before: {renew}")
+
     def _follow_sites(self) -> None:
-        """Register the keys of new sites, remove those that were revoked, and submit a requested run."""
+        """Register the keys of new sites, remove those that were revoked or renewed, and submit a requested run."""
         for name, site in ({} if self.federation.insecure else self.federation.sites()).items():
-            if site["status"] == ACTIVE and name not in self.registered:
+            key, gone = fingerprint(site["public_key"].encode()), site["status"] == REVOKED
+            if name in self.registered and (gone or self.keys[name] != key):
+                self.control.unregister(self.registered.pop(name))
+                self._write_nodes()
+                self.say(f"the key of {name} is revoked" if gone else f"{name} has a new key, {key}")
+            if name not in self.registered and site["status"] == ACTIVE:
                 known = self.registered.values()
                 self.registered[name] = self.control.register(site["public_key"], name, known)
-            elif site["status"] == "revoked" and name in self.registered:
-                self.control.unregister(self.registered.pop(name))
-                self.say(f"the key of {name} is revoked")
-            else:
-                continue
-            write_json(self.federation.server / "nodes.json", {"nodes": self.registered})
+                self.keys[name] = key
+                self._write_nodes()
         self._submit_requested_run()
+
+    def _write_nodes(self) -> None:
+        keys = {name: self.keys[name] for name in self.registered}
+        write_json(self.federation.server / "nodes.json", {"nodes": self.registered, "keys": keys})
 
     def _submit_requested_run(self) -> None:
         """Submit a run that was requested, and again if Flower has ended it: the coordinator then resumes it."""
@@ -304,6 +322,14 @@ def _require_free(host: str, port: int) -> None:
         f"port {port} on {host} is in use; is this federation's server running already? Else write another "
         "control_port in federation.toml"
     )
+
+
+def require_stopped(federation: Federation) -> None:
+    """Raise if the server is running: it has read its certificates, and its sites would be shown others."""
+    if is_listening(LOOPBACK, federation.control_port):
+        raise FedsacError(
+            f"the server of {federation.path} is running; stop it, renew, and start it again: sites wait meanwhile"
+        )
 
 
 def is_listening(host: str, port: int) -> bool:

@@ -109,5 +109,6 @@ def _event_text(entry: Entry, rounds: int) -> str:
         "left": lambda: f"{body['site']} is gone ({body['status']})",
         "readmitted": lambda: f"{body['site']} is asked again",
         "delivered": lambda: f"{body['site']} has its reward",
+        "renewed": lambda: f"{body['site'] or 'the coordinator'} has a new key, {body['key']}",
     }
     return kinds[entry["kind"]]() if entry["kind"] in kinds else ""
