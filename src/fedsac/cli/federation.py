@@ -156,8 +156,9 @@ def _close(folder: Path) -> None:
 def do_run(chosen: argparse.Namespace) -> None:
     _needs_flower()
     from fedsac.federation.data import coordinator_split
-    from fedsac.federation.folder import FAILED_FILE, REQUESTED_FILE, REVOKED, Federation
+    from fedsac.federation.folder import REVOKED, Federation
     from fedsac.federation.processes import LOOPBACK, is_listening
+    from fedsac.federation.requesting import request
     from fedsac.federation.watch import OVER, as_table, follow, status
 
     federation = Federation.load(chosen.folder)
@@ -167,8 +168,7 @@ def do_run(chosen: argparse.Namespace) -> None:
         _say(as_table(state))
         return
     coordinator_split(federation)  # so that an error in the data is shown here, not only in a log
-    (federation.server / FAILED_FILE).unlink(missing_ok=True)
-    (federation.server / REQUESTED_FILE).touch()
+    request(federation)
     if not is_listening(LOOPBACK, federation.control_port):
         _say(
             f"the server is not running; start it with: fedsac federation server {chosen.folder} "

@@ -5,6 +5,7 @@ Flower starts both in processes of its own. They read the path of their folder f
 ClientApp (see `node.py`): it is for Flower's simulation and for whoever runs Flower's own nodes.
 """
 
+import errno
 import os
 import threading
 import time
@@ -17,13 +18,13 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
 from fedsac.federation.answering import answered
 from fedsac.federation.coordinator import Coordinator
-from fedsac.federation.folder import FAILED_FILE, REQUESTED_FILE, Federation
+from fedsac.federation.folder import Federation
 from fedsac.federation.introductions import Introductions
 from fedsac.federation.link import GridLink
+from fedsac.federation.requesting import stop, withdraw
 from fedsac.federation.simulation import SIMULATED_VARIABLE
 from fedsac.federation.site import Site
 
@@ -46,10 +47,14 @@ def main(grid: Grid, context: Context) -> None:
             Coordinator(federation, GridLink(grid, _nodes(grid, federation)), say=print).run()
         except FedsacError as error:
             # The user has to act first (settings, data, sites): do not restart.
-            (federation.server / REQUESTED_FILE).unlink(missing_ok=True)
-            write_atomic(federation.server / FAILED_FILE, " ".join(str(error).split()).encode())
+            stop(federation, str(error))
             raise
-        (federation.server / REQUESTED_FILE).unlink(missing_ok=True)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                where = f"{error.filename or federation.server}"
+                stop(federation, f"{where}: the disk is full; make room, then go on with the same command")
+            raise
+        withdraw(federation)
 
 
 @client.train()

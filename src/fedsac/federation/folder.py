@@ -32,8 +32,6 @@ EXCLUDED_SETTINGS = (  # settings of `fedsac run` that a federation's [run] does
 )
 HARMFUL, NOTHING = "harmful", "nothing"  # which replies are refused though they are in order
 TAKING_PART, CONTRIBUTION = "taking-part", "contribution"  # what sites are paid for
-REQUESTED_FILE = "requested"  # in server/: exists while a run was asked for and is not over
-FAILED_FILE = "failed"  # in server/: the error that ended the last run before it was over
 
 
 @dataclass(frozen=True)

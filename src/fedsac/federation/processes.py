@@ -20,8 +20,6 @@ from fedsac.errors import FedsacError
 from fedsac.federation.data import read_data
 from fedsac.federation.folder import (
     ACTIVE,
-    FAILED_FILE,
-    REQUESTED_FILE,
     REVOKED,
     Federation,
     SiteSettings,
@@ -31,6 +29,7 @@ from fedsac.federation.folder import (
 from fedsac.federation.hub import SECRET_VARIABLE, new_secret
 from fedsac.federation.identity import expiry, fingerprint
 from fedsac.federation.logs import log_to, rotate
+from fedsac.federation.requesting import is_requested, stop
 from fedsac.version import __version__
 
 LOOPBACK = "127.0.0.1"
@@ -193,8 +192,7 @@ class Server:
 
     def _submit_requested_run(self) -> None:
         """Submit a run that was requested, and again if Flower has ended it: the coordinator then resumes it."""
-        requested = self.federation.server / REQUESTED_FILE
-        if not requested.exists():
+        if not is_requested(self.federation):
             self.run, self.submissions = "", 0
             return
         if self.run:
@@ -205,10 +203,8 @@ class Server:
             if not mine or not str(mine[0].get("status", "")).startswith("finished"):
                 return
         if self.submissions == MAX_SUBMISSIONS:
-            requested.unlink(missing_ok=True)
             log = self.federation.server / "superlink.log"
-            reason = f"Flower ended the run {MAX_SUBMISSIONS} times before it was over; see {log}"
-            write_atomic(self.federation.server / FAILED_FILE, reason.encode())
+            stop(self.federation, f"Flower ended the run {MAX_SUBMISSIONS} times before it was over; see {log}")
             return
         self.submissions += 1
         self.run, self.next_check = self.control.submit(), time.monotonic() + RUN_CHECK_SECONDS
