@@ -15,16 +15,15 @@ end() {
   rm -rf "$work"
 }
 trap end EXIT INT TERM
-inside() { buildah run --user "$user" --volume "$work/$1:/folder" "$container" -- "$2" "$3" "$4" "$5"; }
+inside() { buildah run --user "$user" --volume "$work:/work" "$container" -- "$@"; }
 
 found=$(buildah run --user 0 "$container" -- find / -xdev \( -name '*.key' -o -name key -o -name ledger.jsonl -o -path '/src*' \) \
   -not -path '/proc/*' -not -path '/usr/*' -not -path '/opt/fedsac/lib/*')
 test -z "$found" || { echo "in the image: $found"; exit 1; }
 
 chown 23456:23456 "$work"
-buildah run --user "$user" --volume "$work:/work" "$container" -- \
-  fedsac federation init /work/trial --sites a,b --address 127.0.0.1:19792
-buildah run --user "$user" --volume "$work:/work" "$container" -- python -c "
+inside fedsac federation init /work/trial --sites a,b --address 127.0.0.1:19792
+inside python -c "
 from pathlib import Path
 import numpy as np
 draw, trial = np.random.default_rng(0), Path('/work/trial')
@@ -35,9 +34,10 @@ for toml in (trial / 'federation.toml', trial / 'a' / 'site.toml', trial / 'b' /
     text = toml.read_text().replace('.csv', '.npz').replace('rounds = 20', 'rounds = 3').replace('= 9093', '= 19793')
     toml.write_text(text)
 "
-inside trial fedsac federation server /folder & running="$running $!"
-inside trial/a fedsac federation site /folder & running="$running $!"
-inside trial/b fedsac federation site /folder & running="$running $!"
-inside trial fedsac federation run /folder
-inside trial fedsac federation verify /folder
-inside trial/a fedsac federation verify /folder
+for what in "server trial" "site trial/a" "site trial/b"; do
+  inside fedsac federation ${what% *} "/work/${what#* }" &
+  running="$running $!"
+done
+inside fedsac federation run /work/trial
+inside fedsac federation verify /work/trial
+inside fedsac federation verify /work/trial/a
