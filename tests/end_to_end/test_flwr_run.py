@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedsac.federation.control import environment, program
 from fedsac.federation.folder import Federation
-from fedsac.federation.processes import environment, program
 from fedsac.federation.verifying import verify, verify_site
 from tests.end_to_end.test_federation import FEDSAC, edit, free_port, listens, until
 from tests.flower_grid import digits_silos, federation

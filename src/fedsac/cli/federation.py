@@ -155,9 +155,10 @@ def _close(folder: Path) -> None:
 
 def do_run(chosen: argparse.Namespace) -> None:
     _needs_flower()
+    from fedsac.federation.control import LOOPBACK
     from fedsac.federation.data import coordinator_split
     from fedsac.federation.folder import REVOKED, Federation
-    from fedsac.federation.processes import LOOPBACK, is_listening
+    from fedsac.federation.processes import is_listening
     from fedsac.federation.requesting import request
     from fedsac.federation.watch import OVER, as_table, follow, status
 

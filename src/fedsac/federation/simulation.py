@@ -16,13 +16,11 @@ from fedsac.config import Config
 from fedsac.core.module_layout import ModuleLayout
 from fedsac.data.dataset import DataSet
 from fedsac.errors import FedsacError
+from fedsac.federation.control import LOOPBACK, FlowerControl, environment
 from fedsac.federation.folder import EXCLUDED_SETTINGS, Federation
 from fedsac.federation.hub import SECRET_VARIABLE
 from fedsac.federation.processes import (
     HUB,
-    LOOPBACK,
-    FlowerControl,
-    environment,
     free_port,
     is_listening,
     last_line,
