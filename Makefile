@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow browser lint format hooks docs dist audit bench bench-peers bench-gpu mutants clean
+.PHONY: help setup run test test-slow browser lint format hooks docs dist image audit bench bench-peers bench-gpu mutants clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -65,6 +65,12 @@ dist: $(READY) ## sdist and wheel in dist/, the wheel tried in an empty environm
 	$(BIN)/python -m build --outdir dist
 	scripts/try_wheel.sh $(BIN)/python dist/*.whl
 	$(BIN)/python scripts/sbom.py dist/*.whl
+
+# BUILD is for buildah, as in BUILD="--volume /etc/pip.conf:/etc/pip.conf:ro" where pip's index is one of your own.
+image: ## a container image on a base of Debian's packages, no registry asked, and a federation in it (root; 10 minutes)
+	docs/containers/base.sh
+	buildah build --file docs/containers/Containerfile --tag fedsac $(BUILD) .
+	scripts/try_image.sh
 
 # pip-audit in an environment of its own: it wants other versions than ours of what it shares with us.
 audit: $(READY) ## known vulnerabilities of what is installed; a line where the service cannot be reached
