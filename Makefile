@@ -32,12 +32,12 @@ test-slow: $(READY) browser docs ## kills, real processes, real data, a real bro
 
 # Debian's, for the tests that look at a page; where it cannot be installed, they are skipped and say so.
 browser: ## a headless Chromium for test-slow, where there is none
-	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	@{ command -v chromium && command -v chromedriver && test -d /usr/share/fonts/truetype/droid; } >/dev/null || { \
 	  ROOT=$$(test "$$(id -u)" = 0 || echo "sudo -n"); \
 	  $$ROOT apt-get update -qq && $$ROOT env DEBIAN_FRONTEND=noninteractive \
 	    apt-get install -y -qq --no-install-recommends chromium chromium-driver \
 	      fonts-dejavu-core fonts-droid-fallback >/dev/null; \
-	} || echo "chromium and chromedriver could not be installed with apt-get: the tests in a browser will be skipped"
+	} || echo "chromium, chromedriver and fonts could not be installed with apt-get: tests that need them will be skipped"
 
 lint: $(READY) ## ruff, mypy, and which package may import which
 	$(BIN)/ruff check src tests benchmarks scripts examples
