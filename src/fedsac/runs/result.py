@@ -31,6 +31,7 @@ class Result:
     reward_bytes: dict[str, int]  # of all rewards of the last round: `counted` by parameters, `serialised` as files
     seconds: float
     folder: Path | None = None
+    attack: dict[str, Any] | None = None  # who was hostile, and what came of it (docs/attacks.md)
     reported_on: str = "test"  # or "validation", where own silos bring no test file
 
     def __repr__(self) -> str:
@@ -98,4 +99,5 @@ class Result:
             },
             "reward_bytes": self.reward_bytes,
             "results": self.results,
+            **({} if self.attack is None else {"attack": self.attack}),
         }

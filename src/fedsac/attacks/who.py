@@ -1,0 +1,42 @@
+"""Who is hostile: by name, or those in the middle (or at the top) of the clients' sizes."""
+
+import numpy as np
+
+from fedsac.data.split import Split
+from fedsac.doors import SCENES
+from fedsac.errors import FedsacError
+
+MEDIAN, LARGEST = "median", "largest"
+
+
+def attackers(named: str | None, split: Split, parties: int) -> tuple[str, ...]:
+    """The names of the hostile clients: `median` (the default) and `largest` are so many clients as the attack has
+    `parties`, or as a number behind a colon says, by size; else names with commas between them."""
+    rule, colon, count = (named or MEDIAN).partition(":")
+    if rule in (MEDIAN, LARGEST):
+        number = int(count) if count.isdigit() else 0 if colon else parties
+        if not 1 <= number < len(split.clients):
+            raise FedsacError(
+                f"attackers {named}: there must be at least one, and an honest client beside them; {rule} takes a "
+                f"number from 1 to {len(split.clients) - 1}"
+            )
+        by_size = sorted(range(len(split.clients)), key=lambda i: (_size(split, i), i))
+        first = len(by_size) - number if rule == LARGEST else (len(by_size) - number) // 2
+        chosen = set(by_size[first : first + number])
+        return tuple(name for i, name in enumerate(split.clients) if i in chosen)
+    names = tuple(name.strip() for name in str(named).split(","))
+    for name in names:
+        if name not in split.clients:
+            raise FedsacError(
+                f"attackers: {name!r} is no client; they are {', '.join(split.clients)}, or median or largest"
+            )
+    if len(set(names)) < len(names) or len(names) == len(split.clients):
+        raise FedsacError(f"attackers {named}: name each once, and leave an honest client")
+    return names
+
+
+def _size(split: Split, client: int) -> int:
+    """What a client's size is counted in: samples, or classes where the scene says so (CLA)."""
+    own = split.rows[client]
+    by_class = split.scene != "silos" and getattr(SCENES.resolve(split.scene), "size_is_classes", False)
+    return len(np.unique(split.data.y[own])) if by_class else len(own)
