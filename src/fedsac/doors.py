@@ -278,6 +278,7 @@ ATTACKS = Door(
         "pool": Entry("attacks.hoarding:Pool", "a coalition puts its rewards together"),
         "hoard-together": Entry("attacks.hoarding:HoardTogether", "a coalition keeps all it ever received"),
         "regrow": Entry("attacks.hoarding:Regrow", "refills missing neurons and trains them", "", "EPOCHS"),
+        "fine-tune": Entry("attacks.hoarding:FineTune", "trains its reward further, as anybody may", "", "EPOCHS"),
         "sybils": Entry("attacks.identities:Sybils", "one data set under several names", "", "NAMES"),
         "cut-up": Entry("attacks.identities:CutUp", "a data set in parts, each under a name", "", "PARTS"),
         "merge": Entry("attacks.identities:Merge", "two data sets under one name"),

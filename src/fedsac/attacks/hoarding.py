@@ -61,6 +61,10 @@ class Regrow(Attack):
         pairs = zip(end.hostile, grown, strict=True)
         return torch.stack([end.best_for(i, torch.stack([end.models[i], model])) for i, model in pairs])
 
+    def _neurons(self, end: End) -> Tensor | None:
+        """The neurons [N, neurons] that are trained; None: all."""
+        return None
+
     def _trained(self, end: End, models: Tensor) -> Tensor:
         """Each hostile client's model after some epochs on its own data; one that diverges is left as it was."""
         c = end.clients
@@ -68,9 +72,23 @@ class Regrow(Attack):
         everybody[list(end.hostile)] = models
         epochs = round(self.number or 0)
         steps = tuple(epochs * n if i in end.hostile else 1 for i, n in enumerate(c.steps_per_epoch()))
-        done = train([Job(c, everybody, None, steps, "regrowth", 0, 1 - 1 / c.rounds)])[0]
+        done = train([Job(c, everybody, self._neurons(end), steps, "regrowth", 0, 1 - 1 / c.rounds)])[0]
         finite = done.finite.to(models.device)[list(end.hostile)].unsqueeze(1)
         return torch.where(finite, done.models[list(end.hostile)], models)
+
+
+class FineTune(Regrow):
+    """Trains its reward, as it is, on its own data for as many epochs: no attack, but what any client may do, and what
+    regrowing neurons has to be compared with."""
+
+    def keep(self, end: End) -> Tensor | None:
+        own = list(end.hostile)
+        tuned = torch.where(torch.stack([end.held(i) for i in own]), self._trained(end, end.models[own]), 0)
+        pairs = zip(own, tuned, strict=True)
+        return torch.stack([end.best_for(i, torch.stack([end.models[i], model])) for i, model in pairs])
+
+    def _neurons(self, end: End) -> Tensor | None:
+        return end.neurons
 
 
 def put_by(sight: Sight) -> None:

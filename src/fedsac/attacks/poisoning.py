@@ -59,9 +59,9 @@ class Rescale(Attack):
 
 class SoleHolder(Attack):
     """Turns round its honest step, ten times as long or as the number says, in the parameters that no other client
-    holds, where there is nobody to be averaged with; elsewhere it is honest."""
+    holds, where there is nobody to be averaged with; elsewhere it is honest. Whoever contributes most holds such."""
 
-    default = 10.0
+    default, parties, who = 10.0, 1, "largest"
 
     def send(self, sight: Sight) -> Tensor | None:
         alone = sight.held & (sight.layout.held(sight.assignment.neurons).sum(0) == 1)

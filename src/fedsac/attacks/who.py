@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedsac.attacks.base import Attack
 from fedsac.data.split import Split
 from fedsac.doors import SCENES
 from fedsac.errors import FedsacError
@@ -9,12 +10,12 @@ from fedsac.errors import FedsacError
 MEDIAN, LARGEST = "median", "largest"
 
 
-def attackers(named: str | None, split: Split, parties: int) -> tuple[str, ...]:
-    """The names of the hostile clients: `median` (the default) and `largest` are so many clients as the attack has
-    `parties`, or as a number behind a colon says, by size; else names with commas between them."""
-    rule, colon, count = (named or MEDIAN).partition(":")
+def attackers(named: str | None, split: Split, attack: Attack) -> tuple[str, ...]:
+    """The names of the hostile clients. `median` and `largest` (what the attack says, where nothing is `named`) are by
+    size, as many as the attack has parties, or as a number behind a colon says; else names with commas between them."""
+    rule, colon, count = (named or attack.who).partition(":")
     if rule in (MEDIAN, LARGEST):
-        number = int(count) if count.isdigit() else 0 if colon else parties
+        number = int(count) if count.isdigit() else 0 if colon else attack.parties
         if not 1 <= number < len(split.clients):
             raise FedsacError(
                 f"attackers {named}: there must be at least one, and an honest client beside them; {rule} takes a "

@@ -13,6 +13,7 @@ from fedsac.compute import evaluation
 from fedsac.contributions.base import Contributions
 from fedsac.contributions.measurement import Measurement
 from fedsac.contributions.standalone import handed_in
+from fedsac.methods.base import Method
 from fedsac.runs.running import Running
 from fedsac.runs.setup import Prepared
 
@@ -58,7 +59,8 @@ def rejoin(run: Running, measurement: Measurement, rewards: Tensor) -> None:
 
 def outcome(run: Running, rewards: Tensor) -> dict[str, Any]:
     """Who was hostile, and what came of it: the scores on test data of what they `kept` (None: what they were paid),
-    and for each client the share of the probe with which the attack succeeds."""
+    for each client the share of the probe with which the attack succeeds, whether
+    anything is there that could find them out, and whom the method has removed."""
     prepared, attack = run.prepared, run.prepared.attack
     assert attack is not None
     end = _end(run, rewards)
@@ -73,8 +75,11 @@ def outcome(run: Running, rewards: Tensor) -> dict[str, Any]:
     return {
         "name": prepared.config.attack,
         "attackers": [run.task.clients[i] for i in prepared.hostile],
+        "one_party": attack.one_party,
         "kept": scores(kept, prepared.test, metric=prepared.metric),
         "success": scores(end.models, probe),
+        "defended": prepared.config.refuse is not None or type(run.method).removed is not Method.removed,
+        "removed": [run.task.clients[i] for i in run.method.removed(run.state)],
     }
 
 

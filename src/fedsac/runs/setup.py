@@ -212,7 +212,7 @@ def _attacked(dealt: Split, config: Config) -> Split:
     if config.attack is None:
         return dealt
     attack = made(config.attack)
-    return attack.deal(dealt, attackers(config.attackers, dealt, attack.parties))
+    return attack.deal(dealt, attackers(config.attackers, dealt, attack))
 
 
 def _with_hostile(prepared: Prepared) -> Prepared:
@@ -220,7 +220,7 @@ def _with_hostile(prepared: Prepared) -> Prepared:
     if prepared.attack is None:
         return prepared
     dealt = prepared.split
-    names = dealt.hostile or attackers(prepared.config.attackers, dealt, prepared.attack.parties)
+    names = dealt.hostile or attackers(prepared.config.attackers, dealt, prepared.attack)
     return replace(prepared, hostile=tuple(dealt.clients.index(name) for name in names))
 
 
