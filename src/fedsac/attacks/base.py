@@ -119,9 +119,10 @@ class Attack:
     """An honest client. Attacks derive from it; the docstring of each says what the adversary knows and does.
 
     `default`: the number behind the name, as in `sybils:3`, where none is given; None: the attack has no such number.
-    `parties`: how many clients are hostile, and `who`: which by size, unless the run says who. `one_party`: the hostile clients are, or stand
-    for, one party, whose gain is that of the best of them. `believed`: the server takes `claims` at their word.
-    `rejoins`: hostile clients leave after half of the rounds and come back with another model trained "alone".
+    `parties`: how many clients are hostile, and `who`: which by size, unless the run says who. `one_party`: the hostile
+    clients are, or stand for, one party, whose gain is that of the best of them. `believed`: the server takes `claims`
+    at their word. `rejoins`: hostile clients leave after half of the rounds and come back with another model trained
+    "alone".
     """
 
     default: float | None = None

@@ -1,6 +1,6 @@
 """Free riders: clients that are paid and do not train. All know only what they are sent."""
 
-from torch import Tensor, from_numpy
+from torch import Tensor, from_numpy, where
 
 from fedsac.attacks.base import Attack, Sight, Standing
 
@@ -77,4 +77,4 @@ def last_step(sight: Sight) -> Tensor:
     sight.memory["received"], sight.memory["held"] = sight.received, sight.held
     if before is None or held_before is None:
         return sight.received.new_zeros(len(sight.received))
-    return (sight.received - before).where(sight.held & held_before, sight.received.new_zeros(()))
+    return where(sight.held & held_before, sight.received - before, 0)

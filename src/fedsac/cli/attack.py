@@ -87,7 +87,9 @@ def do(chosen: argparse.Namespace) -> None:
 
     page, pictures = write([folder], figures=folder / "figures")
     show(rows, begun(folder).base)
-    print(f"Everything is in {folder}: results.csv, results.json, {page.name}, {len(pictures) // 2} pictures in figures.")
+    print(
+        f"Everything is in {folder}: results.csv, results.json, {page.name}, {len(pictures) // 2} pictures in figures."
+    )
 
 
 class Progress(Together):

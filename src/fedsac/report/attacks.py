@@ -52,7 +52,9 @@ def _what(attack: str) -> str:
     """An attack in a line."""
     name, _, who = attack.partition("@")
     entry = ATTACKS.entries.get(ATTACKS.parse(name)[0])
-    said = "an attack of one's own" if entry is None else entry.what + (f" ({entry.citation})" if entry.citation else "")
+    said = (
+        "an attack of one's own" if entry is None else entry.what + (f" ({entry.citation})" if entry.citation else "")
+    )
     return f"{said[0].upper()}{said[1:]}." + (f" Hostile: {who}." if who else "")
 
 

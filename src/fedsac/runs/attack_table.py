@@ -35,7 +35,8 @@ EXPLAINED = (
     "best. over lowest: the best that a hostile client ends with, less the lowest honest reward. best's loss, mean "
     "loss: what the best honest reward, and the mean of them, lose against the clean run. success: the share of probe "
     "samples that the best honest client's model takes for what the attack wants. recall, false pos.: hostile and "
-    "honest clients whom the server names in at least half of the rounds, or removes; a dash where nothing is there to find them out."
+    "honest clients whom the server names in at least half of the rounds, or removes; a dash where nothing is there to "
+    "find them out."
 )
 
 

@@ -21,6 +21,7 @@ from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import Watcher
 
 TOP = "top"  # who is hostile: the client with the highest contribution in the clean run
+ONLY_AT_THE_TOP = ("sole-holder",)  # others hold nothing alone
 AT_THE_TOP = ("label-flip", "backdoor", "sign-flip", "rescale", "alie", "ipm")  # that `all` also has by the top client
 MOST_AT_ONCE = 150  # runs in a stack: more fill memory, and are no faster
 
@@ -80,7 +81,8 @@ def attacks_named(text: str, who: str | None = None) -> tuple[str, ...]:
     does not say it."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if names == ["all"]:
-        names = list(ATTACKS) if who else [*ATTACKS, *(f"{name}@{TOP}" for name in AT_THE_TOP)]
+        by_the_top = [f"{name}@{TOP}" for name in (*AT_THE_TOP, *ONLY_AT_THE_TOP)]
+        names = list(ATTACKS) if who else [name for name in ATTACKS if name not in ONLY_AT_THE_TOP] + by_the_top
     return tuple(name if who is None or "@" in name else f"{name}@{who}" for name in names)
 
 
@@ -139,7 +141,9 @@ def carry_out(out: Path, watcher: Watcher, stage: Callable[[str, int], None] = l
 def _table(study: Study, out: Path) -> list[Row]:
     """The table of a study whose runs are all done, also as files."""
     done = [
-        Done(named, subject, config.seed, *(_read(out / "runs" / _name(of, subject, config)) for of in (named, "clean")))
+        Done(
+            named, subject, config.seed, *(_read(out / "runs" / _name(of, subject, config)) for of in (named, "clean"))
+        )
         for named in study.attacks
         for subject, config in study.seeded()
     ]

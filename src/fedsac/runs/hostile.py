@@ -32,9 +32,7 @@ def contributions(prepared: Prepared, run: Measurement, alone: Contributions, mo
     claim = attack.claims()
     if not attack.believed or claim is None:
         return measured
-    return replace(
-        measured, validation=tuple(claim if i in hostile else v for i, v in enumerate(measured.validation))
-    )
+    return replace(measured, validation=tuple(claim if i in hostile else v for i, v in enumerate(measured.validation)))
 
 
 def rejoins_now(run: Running) -> bool:
