@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -154,6 +155,29 @@ def test_mistakes_are_one_line_and_leave_nothing(arguments, said, tmp_path, monk
     error = capsys.readouterr().err.splitlines()[-1]
     assert re.search(said, error)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_page_s_example_runs(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[1] / "docs" / "attacks.md").read_text(encoding="utf-8")
+    code = re.search(r"as `myattacks.py`:\n\n```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    command = re.search(r"fedsac (attack myattacks.*)", page)
+    assert code and command
+    (tmp_path / "myattacks.py").write_text(code[1])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main([*command[1].split(), "--hidden", "12", "--local-steps", "2", "--out", "study"]) == 0
+    rows = json.loads(Path("study/results.json").read_text())["rows"]
+    assert [(row["attack"], row["method"]) for row in rows] == [
+        ("myattacks:HalfHearted:3", method) for method in ("fedsac", "cgsv")
+    ]
+
+
+def test_every_attack_is_on_the_page():
+    from fedsac.doors import ATTACKS
+
+    page = (Path(__file__).parents[1] / "docs" / "attacks.md").read_text(encoding="utf-8")
+    for name, entry in ATTACKS.entries.items():
+        assert f"`{name}:{entry.parameter}`" in page if entry.parameter else f"`{name}`" in page
 
 
 def test_the_list_names_every_attack(capsys):
