@@ -35,6 +35,7 @@ def test_the_columns_by_hand():
     """b and c are hostile: they end with .65 and .8, after .7 and .8; d loses .1, a gains .02."""
     found = measured(done(summary({"a": 0.52, "b": 0.65, "c": 0.8, "d": 0.8}, ["b", "c"], success=[0.1, 0, 0, 0.4])))
     assert found["gain"] == pytest.approx((-0.05 + 0) / 2) and found["over_lowest"] == pytest.approx(0.8 - 0.52)
+    assert found["over_best"] == pytest.approx(0)
     assert found["best_loss"] == pytest.approx(0.1) and found["mean_loss"] == pytest.approx((0.1 - 0.02) / 2)
     assert found["success"] == 0.4 and found["recall"] is None and found["false_positives"] is None
 
@@ -91,6 +92,7 @@ def test_the_command_from_clean_runs_to_the_page(tmp_path, capsys):
     for method in ("fedsac", "rffl", "fedsac, refuse harmful"):
         assert rows["claim", method]["gain"] == [0, 0] and rows["claim", method]["mean_loss"] == [0, 0]
     assert rows["claim", "fedsac"]["recall"] == [None, None] and rows["claim", "rffl"]["recall"] == [0, 0]
+    assert '"reward_by" = "own"' in (out / "runs" / "clean-rffl-seed0" / "config.toml").read_text()
     top = [run for run in results["runs"] if run["attack"] == "backdoor@top"]
     for run in top:
         clean = dict(zip(run["clean"]["clients"], run["clean"]["contributions"], strict=True))

@@ -161,6 +161,13 @@ def test_who_launders_is_scored_by_its_own_reward_after_half_of_the_rounds():
     assert laundered.records[3]["reputations"] != clean.records[3]["reputations"]
 
 
+def test_who_trains_its_reward_before_laundering_is_scored_by_that():
+    config = TINY.replace(attack="launder-tuned:200", attackers="client-05")
+    tuned, plain = fedsac.run(config), fedsac.run(config.replace(attack="launder"))
+    assert tuned.records[:2] == plain.records[:2]
+    assert tuned.contributions.validation[4] > plain.contributions.validation[4] + 0.2
+
+
 def test_who_rejoins_with_nothing_is_paid_for_nothing():
     fresh = fedsac.run(TINY.replace(attack="tests.test_attacks:Rejoined", attackers="client-05", beta=20.0))
     before, after = (record["reputations"][4] for record in (fresh.records[0], fresh.last))

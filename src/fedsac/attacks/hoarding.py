@@ -52,21 +52,17 @@ class Regrow(Attack):
     default = 5.0
 
     def keep(self, end: End) -> list[Holding] | None:
-        begun = self._begun(end)
-        done = self._trained(end, begun)
-        return [
-            end.best_for(i, [end.reward(i), Holding(model, before.neurons)])
-            for i, before, model in zip(end.hostile, begun, done, strict=True)
-        ]
+        done = zip(end.hostile, self.trained(end), strict=True)
+        return [end.best_for(i, [end.reward(i), trained]) for i, trained in done]
 
     def _begun(self, end: End) -> list[Holding]:
         """What each hostile client trains."""
         whole = torch.ones_like(end.neurons[0])
         return [Holding(torch.where(end.held(i), end.models[i], end.initial), whole) for i in end.hostile]
 
-    def _trained(self, end: End, begun: list[Holding]) -> list[Tensor]:
+    def trained(self, end: End) -> list[Holding]:
         """Each hostile client's model after some epochs on its own data; one that diverges is left as it was."""
-        c = end.clients
+        c, begun = end.clients, self._begun(end)
         models, neurons = end.initial.expand(len(c.names), -1).clone(), torch.ones_like(end.neurons)
         for i, holding in zip(end.hostile, begun, strict=True):
             models[i], neurons[i] = holding.model, holding.neurons
@@ -74,7 +70,10 @@ class Regrow(Attack):
         steps = tuple(epochs * n if i in end.hostile else 1 for i, n in enumerate(c.steps_per_epoch()))
         done = train([Job(c, models, neurons, steps, "regrowth", 0, 1 - 1 / c.rounds)])[0]
         finite, held = done.finite.tolist(), c.layout.held(neurons)
-        return [torch.where(held[i], done.models[i], 0) if finite[i] else models[i] for i in end.hostile]
+        return [
+            Holding(torch.where(held[i], done.models[i], 0), neurons[i]) if finite[i] else before
+            for i, before in zip(end.hostile, begun, strict=True)
+        ]
 
 
 class FineTune(Regrow):
