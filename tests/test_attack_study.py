@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedsac import FedsacError
@@ -140,6 +141,7 @@ def test_a_study_resumed_ends_with_the_same_bytes(rounds, tmp_path):
     [
         (["nothing"], "no attack 'nothing'"),
         (["zero,zero"], "each once"),
+        (["zero@client-01,zero@client:01"], "folders of the same name"),
         (["zero@"], "say who is hostile"),
         (["zero", "--attackers", "client-77"], "client-77"),
         (["zero", "--also", "seed=3"], "not a setting"),
@@ -188,6 +190,16 @@ def test_the_list_names_every_attack(capsys):
     assert main(["attack", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0].split(":")[0] for line in lines] == list(ATTACKS)
+
+
+def test_a_study_of_own_data_is_resumed_from_any_folder(tmp_path, monkeypatch):
+    x, y = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
+    np.savez(tmp_path / "own.npz", x=x, y=y)
+    monkeypatch.chdir(tmp_path)
+    begin(Study(BASE.replace(data="own.npz"), ("zero",), ("fedsac",), 1), tmp_path / "study")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(carry_out(tmp_path / "study", Watcher())) == 1
 
 
 def test_a_study_is_begun_in_an_empty_folder_only(tmp_path):
