@@ -11,8 +11,9 @@ MEDIAN, LARGEST, SMALLEST = "median", "largest", "smallest"
 
 
 def attackers(named: str | None, split: Split, attack: Attack) -> tuple[str, ...]:
-    """The names of the hostile clients. `median`, `largest` and `smallest` (what the attack says, where nothing is `named`)
-    are by size, as many as the attack has parties, or as a number behind a colon says; else names with commas between them."""
+    """The names of the hostile clients: `median`, `largest` or `smallest` by size (what the attack says, where nothing
+    is `named`), as many as the attack has parties, or as a number behind a colon says; else names with commas between
+    them."""
     rule, colon, count = (named or attack.who).partition(":")
     if rule in (MEDIAN, LARGEST, SMALLEST):
         number = int(count) if count.isdigit() else 0 if colon else attack.parties
