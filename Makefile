@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow browser lint format hooks docs dist audit bench bench-peers bench-gpu mutants clean
+.PHONY: help setup run test test-slow browser lint format hooks docs dist image audit bench bench-peers bench-gpu mutants clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -35,7 +35,8 @@ browser: ## a headless Chromium for test-slow, where there is none
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
 	  ROOT=$$(test "$$(id -u)" = 0 || echo "sudo -n"); \
 	  $$ROOT apt-get update -qq && $$ROOT env DEBIAN_FRONTEND=noninteractive \
-	    apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
+	    apt-get install -y -qq --no-install-recommends chromium chromium-driver \
+	      fonts-dejavu-core fonts-droid-fallback >/dev/null; \
 	} || echo "chromium and chromedriver could not be installed with apt-get: the tests in a browser will be skipped"
 
 lint: $(READY) ## ruff, mypy, and which package may import which
@@ -64,6 +65,12 @@ dist: $(READY) ## sdist and wheel in dist/, the wheel tried in an empty environm
 	$(BIN)/python -m build --outdir dist
 	scripts/try_wheel.sh $(BIN)/python dist/*.whl
 	$(BIN)/python scripts/sbom.py dist/*.whl
+
+# BUILD is for buildah, as in BUILD="--volume /etc/pip.conf:/etc/pip.conf:ro" where pip's index is one of your own.
+image: ## a container image on a base of Debian's packages, no registry asked, and a federation in it (root; 10 minutes)
+	docs/containers/base.sh
+	buildah build --file docs/containers/Containerfile --tag fedsac $(BUILD) .
+	scripts/try_image.sh
 
 # pip-audit in an environment of its own: it wants other versions than ours of what it shares with us.
 audit: $(READY) ## known vulnerabilities of what is installed; a line where the service cannot be reached

@@ -158,12 +158,12 @@ def play(trial: Trial, kill_every: float, seed: int, limit: float) -> dict[str, 
         if not before and trial.ledger("round"):
             before = trial.cpu()
         if kill_every and time.monotonic() > next_kill:
+            watched.append(sum(trial.memory(name)[1] for name in (*trial.names, SERVER)))
             victim = draw.choice([*trial.names, SERVER])
             trial.kill(victim)
             trial.start(victim)
             kills.append(victim)
             next_kill = time.monotonic() + kill_every
-            watched.append(sum(trial.memory(name)[1] for name in (*trial.names, SERVER)))
     return {
         "finished": trial.running[RUN].poll() == 0,
         "seconds": round(time.monotonic() - began, 1),

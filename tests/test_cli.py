@@ -1,6 +1,7 @@
 """The command as a person uses it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,7 @@ def test_json_is_one_object_with_everything(capsys):
     assert set(out["bytes_per_round"]) == {"down", "up"}
     assert out["clients"] == 3 and len(out["rewards"]) == len(out["neurons"]) == len(out["parameters"]) == 3
     for label in ("last", "selected", "best"):
-        assert set(out["results"][label]) == {"round", *JUDGED}
+        assert set(out["results"][label]) == {"round", "log_loss", *JUDGED}
         assert set(out["results"][label]["accuracy"]) == {"max", "mean", "min"}
     summary = json.loads(Path("here/summary.json").read_text())
     assert {**summary, "seconds": out["seconds"], "folder": "here"} == out
@@ -140,14 +141,34 @@ def test_a_table_of_ones_own_from_run_to_prediction(capsys):
     assert main(["predict", "run/rewards/client-01.safetensors", "own.csv"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert lines[0] == "row,class,probability" and len(lines) == 241
-    assert {line.split(",")[1] for line in lines[1:]} <= {"ill", "well"}
-    accuracy = float(err.split()[1])
+    assert lines[0] == "row,class,probability,probability of ill,probability of well" and len(lines) == 241
+    for line in lines[1:]:
+        _, name, top, ill, well = line.split(",")
+        assert {"ill": ill, "well": well}[name] == top == max(ill, well)
+        assert float(ill) + float(well) == pytest.approx(1, abs=2e-6)
+    accuracy = float(err.split()[1].strip(","))
     assert accuracy > 0.6
     # The same rows, columns in another order, an identifier besides, no label: the same classes.
     own_table(Path("new.csv"), extra=True)
     assert main(["predict", "run/rewards/client-01.safetensors", "new.csv", "--out", "new-classes.csv"]) == 0
     assert Path("new-classes.csv").read_text() == out
+
+
+def test_predict_does_not_score_by_labels_that_the_model_does_not_know(capsys):
+    """It said "accuracy 0.0000", as if the model were bad."""
+    own_table(Path("own.csv"))
+    assert main(["run", "--data", "own.csv", *QUICK, "--scene", "iid", "--out", "run"]) == 0
+    Path("other.csv").write_text(Path("own.csv").read_text().replace("ill", "1").replace("well", "0"))
+    mixed = Path("own.csv").read_text().splitlines()
+    mixed[7] = mixed[7].rpartition(",")[0] + ",unclear"
+    Path("mixed.csv").write_text("\n".join(mixed) + "\n")
+    cases = {"other.csv": r"label '[01]' \(row 0, .* 240 of 240", "mixed.csv": r"'unclear' \(row 6, .* 1 of 240"}
+    for data, says in cases.items():
+        capsys.readouterr()
+        assert main(["predict", "run/global.safetensors", data]) == 2
+        out, err = capsys.readouterr()
+        assert len(out.splitlines()) == 241 and "accuracy" not in err
+        assert re.search(says, err) and "the model's classes, 'ill', 'well'" in err and len(err.splitlines()) == 1
 
 
 def test_predict_refuses_data_of_another_shape(capsys):

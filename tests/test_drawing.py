@@ -1,14 +1,17 @@
 """Drawings and charts: both writers are sound, every number and name is there, nothing leaves the frame or overlaps."""
 
+import io
 import math
-import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pypdf import PdfReader
 
-from fedsac.report import axes
+from fedsac import FedsacError
+from fedsac.report import axes, fonts
 from fedsac.report.charts import (
     MAX_LINE_POINTS,
     Series,
@@ -18,12 +21,15 @@ from fedsac.report.charts import (
     lines,
     scatter,
 )
-from fedsac.report.drawing import pdf, svg
+from fedsac.report.drawing import svg
+from fedsac.report.fonts import PLAIN, font_named
 from fedsac.report.heatmap import heatmap
 from fedsac.report.labels import _Taken
+from fedsac.report.pdf import HEAD, pdf
 from fedsac.report.shapes import Area, Drawing, Line, Mark, Text, box, fitted, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
+ARABIC, CHINESE = ("DejaVuSans",), ("DroidSansFallbackFull", "DroidSansFallback")
 HOSTILE = "<script>alert('\"&\x00\ud83d)\\(</script>"
 NAMES = [f"client-{i:02d}" for i in range(1, 11)]
 ALONE = [56.8, 71.6, 83.6, 86.4, 87.7, 90.8, 92.8, 92.2, 92.5, 93.0]
@@ -44,28 +50,16 @@ def charts() -> dict[str, Drawing]:
     }
 
 
-def read_pdf(content: bytes) -> tuple[dict[int, bytes], bytes]:
-    """Objects by number, found by the cross-reference table alone, and the page's operators."""
-    assert content.startswith(b"%PDF-1.4\n") and content.endswith(b"%%EOF\n")
-    start = int(re.search(rb"startxref\n(\d+)\n", content).group(1))
-    assert content[start : start + 5] == b"xref\n"
-    head, *entries = content[start + 5 : content.index(b"trailer", start)].split(b"\n")
-    first, count = map(int, head.split())
-    assert (first, count) == (0, len(entries) - 1)
-    assert all(len(entry) == 19 for entry in entries[:-1])  # 20 with the end of the line, as the format wants it
-    objects = {}
-    for number, entry in enumerate(entries[1:-1], start=1):
-        offset, generation, kind = entry.split()
-        assert (generation, kind) == (b"00000", b"n")
-        opening = b"%d 0 obj\n" % number
-        assert content[int(offset) : int(offset) + len(opening)] == opening
-        objects[number] = content[int(offset) + len(opening) : content.index(b"\nendobj\n", int(offset))]
-    length = int(re.search(rb"/Length (\d+)", objects[4]).group(1))
-    body = objects[4].partition(b"stream\n")[2]
-    assert body[length:] == b"\nendstream"
-    for reference in re.findall(rb"\b(\d+) 0 R\b", content):
-        assert int(reference) in objects
-    return objects, body[:length]
+def read_pdf(content: bytes) -> tuple[PdfReader, str]:
+    """A PDF of one page as another library reads it, strictly, and its text without spaces."""
+    assert content.startswith(HEAD)
+    reader = PdfReader(io.BytesIO(content), strict=True)
+    (page,) = reader.pages
+    return reader, packed(page.extract_text())
+
+
+def packed(text: str) -> str:
+    return "".join(text.split())
 
 
 @pytest.mark.parametrize("name", charts())
@@ -73,15 +67,18 @@ def test_a_chart_is_sound_in_both_formats(name):
     drawing = charts()[name]
     root = ElementTree.fromstring(svg(drawing))
     assert root.tag == f"{SVG}svg" and root.get("role") == "img" and drawing.title in root.get("aria-label")
-    objects, body = read_pdf(pdf(drawing))
+    reader, body = read_pdf(pdf(drawing))
     texts = [element.text or "" for element in root.iter(f"{SVG}text")]
     assert drawing.title in texts
-    # As many texts in one as in the other, and the same ones.
-    assert body.count(b" Tj ET") == len(texts)
-    for text in texts:
-        escaped = re.sub(r"([\\()])", r"\\\1", text)
-        assert f"({escaped}) Tj".encode("cp1252") in body
-    assert objects[1] == b"<< /Type /Catalog /Pages 2 0 R >>"
+    # The same texts in one as in the other, each as often.
+    for text, count in Counter(map(packed, texts)).items():
+        assert body.count(text) >= count, text
+    assert len(body) == sum(len(packed(text)) for text in texts)
+    box = reader.pages[0].mediabox
+    assert [float(box.width), float(box.height)] == pytest.approx(
+        [0.75 * drawing.width, 0.75 * (drawing.height + 30)], abs=0.01
+    )
+    assert reader.metadata.title == drawing.title
 
 
 @pytest.mark.parametrize("name", charts())
@@ -134,7 +131,6 @@ def test_one_client_and_very_many(many):
     ):
         for left, top, right, bottom in boxes(drawing):
             assert left >= 0 and top >= 0 and right <= drawing.width and bottom <= drawing.height
-        read_pdf(pdf(drawing))
         ElementTree.fromstring(svg(drawing))
 
 
@@ -179,12 +175,74 @@ def test_names_that_want_to_be_markup():
     root = ElementTree.fromstring(text)  # control characters would stop it
     assert any("<script>alert('\"&" in (title.text or "") for title in root.iter(f"{SVG}title"))
     _, body = read_pdf(pdf(drawing))
-    assert rb"\\\(" in body
+    assert packed("<script>alert('\"&") in body
 
 
-def test_a_pdf_keeps_western_letters_and_replaces_others():
-    _, body = read_pdf(pdf(Drawing(100, 50, "t", shapes=[Text(1, 20, "Zoë …"), Text(1, 40, "名前")])))
-    assert b"(Zo\xeb \x85) Tj" in body and b"(??) Tj" in body
+def names_in(*names: str) -> str:
+    return read_pdf(pdf(Drawing(300, 200, "t", shapes=[Text(1, 20 + 20 * k, n) for k, n in enumerate(names)])))[1]
+
+
+def test_a_pdf_keeps_western_letters_and_page_numbers_are_not_made_of_names():
+    assert names_in("Zoë Łódź … ± {nb}") == packed("tZoëŁódź…±{nb}")
+
+
+@pytest.mark.skipif(font_named(ARABIC) is None, reason="no Arabic font here: apt-get install fonts-dejavu-core")
+def test_arabic_names_survive_into_the_pdf():
+    name = "مستشفى القاهرة"
+    found = names_in(name)
+    assert all(word in found or word[::-1] in found for word in name.split())  # readers give either order
+
+
+@pytest.mark.skipif(font_named(CHINESE) is None, reason="no Chinese font here: apt-get install fonts-droid-fallback")
+def test_chinese_names_survive_into_the_pdf():
+    assert names_in("client 北京协和医院 1", "名前") == packed("t client 北京协和医院 1 名前")
+
+
+@pytest.mark.parametrize("name", charts())
+def test_texts_are_on_the_page_where_they_belong(name):
+    """The beginning of each text in the PDF, as another library finds it: turned ones, too."""
+    drawing, found = charts()[name], {}
+
+    def visit(text, turned, moved, *rest):
+        a, b, c, d, e, f = turned
+        x, y = a * moved[4] + c * moved[5] + e, b * moved[4] + d * moved[5] + f
+        if text.strip():
+            found.setdefault(packed(text), []).append((x / 0.75, drawing.height - y / 0.75))
+
+    read_pdf(pdf(drawing))[0].pages[0].extract_text(visitor_text=visit)
+    for shape in (s for s in drawing.shapes if isinstance(s, Text) and s.text.strip()):
+        back = {"start": 0, "middle": 0.5, "end": 1}[shape.anchor] * text_width(shape.text, shape.size)
+        x, y = (shape.x, shape.y + back) if shape.turned else (shape.x - back, shape.y)
+        places = found[packed(shape.text)]
+        assert min(math.dist((x, y), place) for place in places) < 0.1 * text_width(shape.text, shape.size) + 2
+
+
+def fonts_of(content: bytes) -> list:
+    return [font.get_object() for font in read_pdf(content)[0].pages[0]["/Resources"]["/Font"].values()]
+
+
+@pytest.mark.skipif(font_named(PLAIN) is None, reason="no font here: apt-get install fonts-dejavu-core")
+def test_fonts_are_embedded():
+    """And no more than the glyphs that are used: their names have a tag."""
+    for font in fonts_of(pdf(charts()["scatter"])):
+        assert "+" in font["/BaseFont"]
+        (inner,) = font["/DescendantFonts"]
+        assert "/FontFile2" in inner.get_object()["/FontDescriptor"].get_object()
+
+
+def test_without_any_font_western_names_stay_and_others_are_one_line(monkeypatch):
+    monkeypatch.setattr(fonts, "_files", list)
+    assert names_in("Zoë ±") == packed("tZoë±")
+    with pytest.raises(FedsacError, match=r"no font here has '京北' of 'x 北京', .* FEDSAC_FONTS; the .svg has it"):
+        names_in("x 北京")
+
+
+def test_fonts_of_ones_own_folder(monkeypatch, tmp_path):
+    """FEDSAC_FONTS comes before the system's folders."""
+    (tmp_path / "LiberationSans-Regular.ttf").write_bytes(b"no font at all")
+    monkeypatch.setenv("FEDSAC_FONTS", str(tmp_path))
+    assert font_named(PLAIN) == tmp_path / "LiberationSans-Regular.ttf"
+    assert fonts.characters_of(tmp_path / "LiberationSans-Regular.ttf") == frozenset()
 
 
 def test_numbers_are_where_they_belong():

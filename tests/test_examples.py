@@ -24,4 +24,5 @@ def test_an_example(name, rounds, clients, capsys, monkeypatch):
 
 
 def test_every_example_is_run():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"images", "text_lora"}
+    """healthcare by tests/test_healthcare.py."""
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"images", "text_lora", "healthcare"}

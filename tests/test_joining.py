@@ -72,10 +72,10 @@ def test_a_request_that_is_not_the_sites_own_is_refused(what, says, hub, tmp_pat
     if what == "again under another name":
         name = content["site"] = "south"
         key = (tmp_path / "north" / "key").read_bytes()
-        from fedsac.federation.joining import _digest
+        from fedsac.federation.joining import request_digest
 
         public, coordinator = content["public_key"].encode(), (hub / "server" / "receipts.pub").read_bytes()
-        content["proof"] = sign(key, _digest("south", public, coordinator))
+        content["proof"] = sign(key, request_digest("south", public, {"coordinator": coordinator.decode()}))
     request.write_text(json.dumps(content))
     with pytest.raises(FedsacError, match=says):
         admit(other, name, request)

@@ -169,7 +169,7 @@ def test_the_page_names_the_metric_and_has_its_numbers(made, metric):
         assert shown["reward %"] == f"{100 * reward:.1f}" and shown["gain"] == signed(100 * (reward - c))
     gains = 100 * (np.array(paid) - alone)
     assert rows["last"][7] == f"{100 * max(paid):.1f}"
-    assert rows["last"][-2:] == [signed(gains.mean()), f"{gains.std():.1f}"]
+    assert rows["last"][-3:-1] == [signed(gains.mean()), f"{gains.std():.1f}"]
     assert f"{signed(gains.mean())}points of test {name}; CGS {gains.std():.1f}" in words  # the headline
     assert f"{100 * max(paid):.1f} %test {name}; best contribution {100 * max(alone):.1f} %" in words
     assert rows["metric"][1] == metric  # among the settings
@@ -177,6 +177,41 @@ def test_the_page_names_the_metric_and_has_its_numbers(made, metric):
     assert f"test {name} (%)" in axes["accuracy-rounds"]
     assert f"contribution c (test {name}, %)" in axes["contribution-reward"]
     assert f"reward (test {name}, %)" in axes["contribution-reward"]
+
+
+def test_log_losses_are_scikit_learns_in_every_report(made):
+    folder = made.folders["auc"]
+    models = [ModelFile.load(folder / "rewards" / f"{name}.safetensors") for name in CLIENTS]
+    expected = [sklearn_metrics.log_loss(made.labels, m.probabilities(made.x), labels=m.classes) for m in models]
+    summary, log = summary_of(folder), (folder / "rounds.jsonl").read_text().splitlines()
+    assert summary["log_losses"] == pytest.approx(expected, abs=1e-9)
+    assert json.loads(log[-1])["log_losses"] == summary["log_losses"]
+    assert summary["results"]["last"]["log_loss"] == pytest.approx(np.mean(expected), abs=1e-9)
+    common = ModelFile.load(folder / "global.safetensors")
+    own = sklearn_metrics.log_loss(made.labels, common.probabilities(made.x), labels=common.classes)
+    assert json.loads(log[-1])["global_log_loss"] == pytest.approx(own, abs=1e-9)
+    page = Page(build([folder])[0])
+    rows, top = {row[0]: row for row in page.rows if row}, next(row for row in page.rows if row[0] == "client")
+    place = top.index("log-loss")
+    assert [rows[name][place] for name in CLIENTS] == [f"{value:.3f}" for value in expected]
+
+
+def test_confusion_tables_are_scikit_learns_on_the_page_and_in_the_folder(made):
+    folder = made.folders["macro-f1"]
+    written, page = json.loads((folder / "confusion.json").read_text()), Page(build([folder])[0])
+    assert written["classes"] == ["ill", "well"] and written["reported_on"] == "test"
+    at = [k for k, row in enumerate(page.rows) if row == ["", "ill", "well", "recall %"]]
+    assert len(at) == len(CLIENTS)
+    for name, k in zip(CLIENTS, at, strict=True):
+        model = ModelFile.load(folder / "rewards" / f"{name}.safetensors")
+        predicted = [model.classes[j] for j in model.probabilities(made.x).argmax(1)]
+        expected = sklearn_metrics.confusion_matrix(made.labels, predicted, labels=["ill", "well"])
+        assert written["clients"][name] == expected.tolist()
+        for row, counts, true in zip(page.rows[k + 1 : k + 3], expected, ("ill", "well"), strict=True):
+            taken = zip(counts, ("ill", "well"), strict=True)
+            shown = [str(n) if n or name_taken == true else "·" for n, name_taken in taken]
+            recall = 100 * counts[("ill", "well").index(true)] / counts.sum()
+            assert row == [true, *shown, f"{recall:.1f}"]
 
 
 def test_who_contributes_most_is_the_metrics_to_say(made):

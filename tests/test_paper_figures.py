@@ -9,7 +9,8 @@ from fedsac.core.fairness import gamma, gamma_limit
 from fedsac.paper.figures import COMPARED, FIGURE1, INSIDE_BCF, all_figures, figure1, figure3, figure4, figure5, figure6
 from fedsac.paper.results import ChosenRound, Results, Run
 from fedsac.paper.settings import SCENES, TABLE9
-from fedsac.report.drawing import pdf, svg
+from fedsac.report.drawing import svg
+from fedsac.report.pdf import pdf
 from fedsac.report.shapes import Drawing, Line, Mark
 from tests.test_drawing import read_pdf
 

@@ -108,6 +108,7 @@ def test_the_numbers_are_the_summarys(finished):
         attainable = found["gamma_attainable"]
         assert rows[label][4] == ("-" if attainable is None else f"{attainable:.2f}")
         assert rows[label][7] == f"{100 * found['accuracy']['max']:.1f}"
+        assert rows[label][-1] == f"{found['log_loss']:.3f}"
     full = max(summary["parameters"])  # whoever contributed most holds everything
     for i, name in enumerate(summary["client_names"]):
         alone, paid = 100 * summary["contributions_test"][i], 100 * summary["rewards"][i]
@@ -122,6 +123,7 @@ def test_the_numbers_are_the_summarys(finished):
             f"{100 * summary['parameters'][i] / full:.1f}",
             f"{paid:.1f}",
             f"{paid - alone:+.1f}" if abs(paid - alone) >= 0.05 else "0.0",
+            f"{summary['log_losses'][i]:.3f}",
             "yes" if summary["inside_bcf"][i] else "no",
         ]
     text = "".join(page.text)

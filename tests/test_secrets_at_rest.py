@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,28 @@ def test_images_hold_the_package_and_no_secret():
         assert ignored(path, patterns), path
     for path in ("src/fedsac/cli/federation.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
         assert not ignored(path, patterns) and (ROOT / path).exists(), path
+
+
+def test_what_buildah_copies_is_the_package_and_no_secret(tmp_path):
+    """The context as the Containerfile copies it, by a real build: a federation's folders lie in the working tree."""
+    if shutil.which("buildah") is None or os.geteuid() != 0:
+        pytest.skip("needs buildah, and root to look into what it has stored")
+    tree = tmp_path / "tree"
+    for name in ("trial/a/key", "trial/server/ca.key", "key", "data.npz", "src/fedsac/x.py", "src/__pycache__/x.pyc"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("secret")
+    for name in (".dockerignore", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    copy = next(line for line in (ROOT / "docs/containers/Containerfile").read_text().splitlines() if "COPY" in line)
+    (tmp_path / "Containerfile").write_text(f"FROM scratch\n{copy}\n")
+    store = ["--storage-driver", "vfs", "--root", str(tmp_path / "store"), "--runroot", str(tmp_path / "run")]
+    built = ["build", "--isolation", "chroot", "--file", str(tmp_path / "Containerfile"), "--tag", "tried", str(tree)]
+    done = subprocess.run(["buildah", *store, *built], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (layer,) = (tmp_path / "store" / "vfs" / "dir").iterdir()
+    found = {str(path.relative_to(layer / "src")) for path in (layer / "src").rglob("*") if path.is_file()}
+    kept = {"pyproject.toml", "constraints.txt", "README.md", "LICENSE", "src/fedsac/x.py"}
+    assert found - {".dockerignore"} == kept
 
 
 def test_containers_run_as_the_user_whose_folders_they_are_given():

@@ -72,7 +72,8 @@ def test_data_list_looks_for_files_and_loads_no_library_that_reads_them():
 @pytest.mark.parametrize("what", ["run", "comparison"])
 def test_a_report_is_written_without_torch(what, folder, tmp_path):
     assert not loads("report", folder / what, "--out", tmp_path / "a.html") & HEAVY
-    assert not loads("report", folder / what, "--out", tmp_path / "b.html", "--figures", tmp_path / "figures") & HEAVY
+    drawn = loads("report", folder / what, "--out", tmp_path / "b.html", "--figures", tmp_path / "figures")
+    assert drawn & HEAVY <= {"cryptography"}  # by fpdf2, where it is installed: it can sign
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
     assert any((tmp_path / "figures").iterdir())
 

@@ -47,6 +47,7 @@ def test_a_run_folder_is_complete_and_explains_itself(finished):
         "config.toml",
         "rounds.jsonl",
         "summary.json",
+        "confusion.json",
         "global.safetensors",
         "checkpoints/round-000003.safetensors",
         "checkpoints/round-000004.safetensors",

@@ -67,6 +67,14 @@ def test_a_finished_part_is_not_repeated_even_without_its_runs(made, tmp_path):
         carried_out(replace(study, seeds=3), tmp_path)
 
 
+def test_cells_side_by_side_leave_the_same_raw_files(made, tmp_path):
+    assert carried_out(tiny("judge"), tmp_path, workers=2)
+    files = sorted(path.name for path in (made / "judge").glob("*.json"))
+    assert files == sorted(path.name for path in (tmp_path / "judge").glob("*.json"))
+    for name in files:
+        assert without_time(tmp_path / "judge" / name) == without_time(made / "judge" / name)
+
+
 def test_when_the_minutes_are_over_no_part_is_begun(tmp_path):
     watcher = Counting()
     assert not carried_out(tiny("judge"), tmp_path, watcher, minutes=-1)

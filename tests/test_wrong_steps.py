@@ -75,6 +75,16 @@ def written(file, text):
     return lambda here: (here / file).write_text(text)
 
 
+def done(command):
+    """Another step before, which is right."""
+
+    def change(here):
+        words = [str(here / word) if (here / word).exists() else word for word in command.split()]
+        assert main(["federation", *words]) == 0
+
+    return change
+
+
 def copied(file, to):
     return lambda here: shutil.copy(here / file, here / to)
 
@@ -148,6 +158,47 @@ STEPS = {
     ),
     "a hub without its key": (gone("hub/server/receipts.key"), "server hub", "receipts.key: there is no", "the backup"),
     "a hub's certificate": (written("hub/server/server.pem", "x"), "server hub", "no certificate", "the backup"),
+    # -- renewing
+    "renew what?": (None, "renew hub", "name one thing to renew", "as in: fedsac federation renew FOLDER certificate"),
+    "renew two": (None, "renew north key --from x", "name one thing to renew", "as in: fedsac federation renew"),
+    "a hub's word at a site": (None, "renew north switch", "this is a site's folder", "name the coordinator's"),
+    "a site's word at a hub": (None, "renew hub key", "hub/site.toml: there is no such", "name the site's"),
+    "an authority that is away": (
+        gone("hub/server/ca.key"),
+        *("renew hub certificate", "ca.key: there is no such file", "bring the authority's key from where it is kept"),
+    ),
+    "another authority's key": (
+        copied("other/server/ca.key", "hub/server/ca.key"),
+        *("renew hub certificate", "is not the key of ca.pem", "bring the right one"),
+    ),
+    "switch before anything": (None, "renew hub switch", "next: nothing is prepared", "first: fedsac federation renew"),
+    "prepare twice": (
+        done("renew hub signer"),
+        *("renew hub signer", "a new signer waits there already", "switch), or delete that folder"),
+    ),
+    "a new key twice": (done("renew north key"), "renew north key", "a new key waits there already", "or delete that"),
+    "renew by a request to join": (
+        None,
+        *(f"renew hub --request {REQUEST}", "no request for a new key", "renew FOLDER key writes one at the site"),
+    ),
+    "renew from an invitation": (
+        None,
+        *(f"renew north --from {INVITATION}", "not signed with the coordinator's key", "ask the coordinator for its"),
+    ),
+    "renew from a request": (
+        None,
+        f"renew north --from {REQUEST}",
+        "it is no renewal",
+        "writes one at the coordinator",
+    ),
+    "renew from another's": (
+        done("renew other authority"),
+        *("renew north --from other/renewal.json", "that this site has pinned, SHA256:", "for its renewal.json"),
+    ),
+    "a signer that nobody compared": (
+        done("renew hub signer"),
+        *("renew north --from hub/renewal.json", "the coordinator's key becomes SHA256:", "then add: --signer SHA256:"),
+    ),
     # -- the wrong data
     "no validation data": (
         gone("hub/validation.csv"),

@@ -23,8 +23,9 @@ def tiny(name):
     )
 
 
-def carried_out(study, out, watcher=None, minutes=None):
-    return carry_out(study, study.cells, out, watcher or Watcher(), minutes, hidden=(16,), local_steps=3, threads=1)
+def carried_out(study, out, watcher=None, minutes=None, workers=1):
+    small = {"hidden": (16,), "local_steps": 3, "threads": 1}
+    return carry_out(study, study.cells, out, watcher or Watcher(), minutes, workers, **small)
 
 
 def made_in(out):

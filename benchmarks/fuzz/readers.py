@@ -17,6 +17,10 @@ from fedsac.config import read as read_config
 from fedsac.contributions.base import read_given
 from fedsac.data import catalogue
 from fedsac.data.published.readers import read_cifar, read_idx_images, read_idx_labels, read_svhn
+from fedsac.data.schema.files import as_toml, read_schema
+from fedsac.data.schema.proposing import propose
+from fedsac.data.schema.raw import read_raw
+from fedsac.data.tabular import load_file
 from fedsac.models.files import ModelFile
 from fedsac.paper.claims import claims
 from fedsac.paper.printed import TABLES
@@ -83,6 +87,7 @@ def _data(folder: Path) -> Iterator[Reader]:
         packed[name] = buffer.getvalue()
         yield Reader(name, packed[name], loaded, folder / "data.npz")
     yield Reader("parquet", _parquet(x, y), loaded, folder / "data.parquet")
+    yield from _tables(folder)
     images = np.array([2051, 2, 28, 28], ">u4").tobytes() + draw.bytes(2 * 784)
     labels = np.array([2049, 20], ">u4").tobytes() + bytes(n % 10 for n in range(20))
     yield Reader("idx images", images, read_idx_images, folder / "images")
@@ -97,6 +102,25 @@ def _data(folder: Path) -> Iterator[Reader]:
         (folder / "svhn" / "test_32x32.mat").write_bytes(_mat(draw, packs))
         (folder / "svhn" / "train_32x32.mat").write_bytes(_mat(draw, packs))
         yield of_file(name, folder / "svhn" / "train_32x32.mat", lambda path: read_svhn(path.parent))
+
+
+def _tables(folder: Path) -> Iterator[Reader]:
+    """A messy table, and the schema that it is read by."""
+    cells = (
+        f"{i};{i / 7:.3f};{'FM'[i % 2]};{'?' if i % 5 == 0 else '0' + str(1 + i % 9) + '.01.2024'};{i % 2}"
+        for i in range(30)
+    )
+    rows = "\n".join(cell.replace(".", ",", 1) for cell in cells)
+    messy = folder / "messy.csv"
+    messy.write_text(f"id;dose;sex;seen;label\n{rows}\n")
+    raw = read_raw(messy, ["label"])
+    schema = propose({"messy": raw}, "messy", "label").schema
+    (folder / "messy.json").write_text(json.dumps(schema.as_dict()))
+    (folder / "messy.toml").write_text(as_toml(schema, "messy.csv", {}))
+    yield of_file("messy csv", messy, lambda path: load_file(path, schema))
+    for suffix in ("toml", "json"):
+        name = f"schema .{suffix}"
+        yield of_file(name, folder / f"messy.{suffix}", lambda path: load_file(messy, read_schema(path)))
 
 
 def _parquet(x: np.ndarray, y: np.ndarray) -> bytes:

@@ -49,6 +49,7 @@ def _add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda", "auto"))
     parser.add_argument("--data-dir", metavar="FOLDER", help="folder with the data sets")
     parser.add_argument("--only", default="", metavar="TEXT", help='cells with this in "DATA SCENE CLIENTS"')
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="cells at work at the same time [1]")
     parser.add_argument("--minutes", type=float, help="begin no other cell after so many minutes")
     tries = parser.add_argument_group("for tries on a small scale")
     tries.add_argument("--data", metavar="A,B", help="other data sets")
@@ -63,7 +64,8 @@ def _add_study(parser: argparse.ArgumentParser) -> None:
 def study(chosen: argparse.Namespace) -> None:
     wanted = _scaled(STUDIES[chosen.name], chosen)
     common = {"device": chosen.device, "data_dir": chosen.data_dir}
-    done = carry_out(wanted, wanted.selected(chosen.only), chosen.out, Lines(), chosen.minutes, **common)
+    cells = wanted.selected(chosen.only)
+    done = carry_out(wanted, cells, chosen.out, Lines(), chosen.minutes, chosen.workers, **common)
     print(f"raw files: {chosen.out / wanted.name}" + ("" if done else "; the same command goes on"))
 
 

@@ -9,34 +9,68 @@ from benchmarks.studies import raw
 from benchmarks.studies.definitions import Cell, Study
 from fedsac.config import Config
 from fedsac.paper import job
+from fedsac.runs.spread import resume_spread
 from fedsac.runs.watcher import RunInfo, Watcher
 
 
 def carry_out(
-    study: Study, cells: Sequence[Cell], out: Path, watcher: Watcher, minutes: float | None = None, **common: Any
+    study: Study,
+    cells: Sequence[Cell],
+    out: Path,
+    watcher: Watcher,
+    minutes: float | None = None,
+    workers: int = 1,
+    **common: Any,
 ) -> bool:
     """Complete the parts of a study below `out`, and write a raw file for each. Finished ones are left as they are,
-    interrupted ones are resumed; after so many minutes no other part is begun. Returns whether all are finished."""
+    interrupted ones are resumed; after so many minutes no other part is begun. With several workers, as many parts are
+    at work at the same time. Returns whether all are finished."""
     start = time.monotonic()
-    for name, configs in study.parts(cells, **common):
-        written = out / study.name / f"{name}.json"
-        if raw.is_finished(written, study.name, configs):
-            continue
+    todo = [
+        (name, configs) for name, configs in study.parts(cells, **common) if not _is_finished(study, name, configs, out)
+    ]
+    if workers > 1:
+        return _side_by_side(study, todo, out, watcher, workers)
+    for name, configs in todo:
         if minutes is not None and time.monotonic() - start > 60 * minutes:
             return False
         watcher.note(f"{study.name}, {name}: {len(configs)} runs")
-        _carry_out(study, configs, out / study.name / name, written, watcher)
+        # As the paper's tables are: hundreds of runs side by side, of which only the numbers stay.
+        job.carry_out(configs, out / study.name / name, watcher)
+        _write(study, name, configs, out)
     return True
 
 
-def _carry_out(study: Study, configs: Sequence[Config], folder: Path, written: Path, watcher: Watcher) -> None:
-    """The runs of one part, and its raw file."""
-    # As the paper's tables are: hundreds of runs side by side, of which only the numbers stay.
-    job.carry_out(configs, folder, watcher)
+def _side_by_side(
+    study: Study, todo: Sequence[tuple[str, Sequence[Config]]], out: Path, watcher: Watcher, workers: int
+) -> bool:
+    """Complete parts in several processes; whatever is whole when this ends, or is interrupted, has its raw file."""
+    folders = {name: out / study.name / name for name, _ in todo}
+    parts = [(job.begun(configs, folders[name]), folders[name]) for name, configs in todo]
+    start, runs = time.monotonic(), sum(len(configs) for configs, _ in parts)
+    watcher.note(f"{study.name}: {runs} runs in {workers} processes")
+    try:
+        resume_spread(job.stacks(parts), workers, watcher, every_round=False, keep_models=False)
+    finally:
+        for configs, folder in parts:  # each its share of the time that has passed
+            job.add_seconds(folder, (time.monotonic() - start) * len(configs) / runs)
+        for name, configs in todo:
+            if not job.unfinished(configs, folders[name]):
+                _write(study, name, configs, out)
+    return True
+
+
+def _is_finished(study: Study, name: str, configs: Sequence[Config], out: Path) -> bool:
+    return raw.is_finished(out / study.name / f"{name}.json", study.name, configs)
+
+
+def _write(study: Study, name: str, configs: Sequence[Config], out: Path) -> None:
+    """The raw file of a part whose runs are all finished."""
+    folder = out / study.name / name
     runs = [raw.summarised(job.run_folder(folder, config), config, curve=study.curves) for config in configs]
     made = job.provenance(folder, configs, quick=False)
     del made["quick"]
-    raw.write(written, raw.head(study.name, configs), made, runs)
+    raw.write(out / study.name / f"{name}.json", raw.head(study.name, configs), made, runs)
 
 
 class Lines(Watcher):

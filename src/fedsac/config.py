@@ -11,7 +11,7 @@ from typing import Any
 
 from fedsac.doors import ATTACKS, BEHAVIOURS, CONTRIBUTIONS, METRICS, NETWORKS, SCENES
 from fedsac.errors import FedsacError
-from fedsac.recipe import BATCH_NORMS, SCHEDULES, Recipe, augmentations
+from fedsac.recipe import BATCH_NORMS, CLASS_WEIGHTS, SCHEDULES, Recipe, augmentations
 
 FORMAT_VERSION = 1  # of everything in a run folder
 # What the numbers in a run folder mean (docs/decisions.md, "Rules"). 2: BCF exempts nobody but the best contributors,
@@ -87,6 +87,9 @@ class Config:
     weight_decay: float = _option(0.0, "of the clients' SGD, added to the gradient")
     clip: float | None = _option(None, "longest gradient of a client's step (L2 norm); longer ones are shortened")
     lr_schedule: str = _option("constant", "learning rate over the rounds: constant, cosine or step (/10 at 1/2, 3/4)")
+    class_weights: str = _option(
+        "none", "in training: none, or balanced: each class counts as much as any other, by whoever trains' own counts"
+    )
     augment: str | None = _option(None, "of training images: flip, crop or flip+crop")
     batch_norm: str = _option(
         "validation", "statistics that models are scored with: measured on validation data, running, or frozen"
@@ -100,6 +103,10 @@ class Config:
     dtype: str = _option("float32", "float32 or float64")
     precision: str | None = _option(None, "of a GPU's products: float32 (default), tf32 or bf16, faster and less exact")
     label: str = _option("label", "label column of your own .csv or .parquet")
+    schema: str | None = _option(
+        None,
+        "what the columns of your own tables mean: a file that `fedsac schema propose` writes (silos: found there)",
+    )
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "an option of the method, as NAME=VALUE; may be repeated"}
     )
@@ -124,11 +131,12 @@ class Config:
             self._number("clip", lambda v: 1e-30 <= v <= 1e30, "a number above 0, from 1e-30 to 1e30")
         self._one_of("lr_schedule", SCHEDULES)
         self._one_of("batch_norm", BATCH_NORMS)
+        self._one_of("class_weights", CLASS_WEIGHTS)
         self._number("share", lambda v: 0 < v <= 1, "a number above 0, and at most 1")
         for name in ("data", "method", "contribution", "metric", "network", "label"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
-        for name in ("scene", "contributions", "behaviour", "attack", "attackers", "augment", "data_dir"):
+        for name in ("scene", "contributions", "behaviour", "attack", "attackers", "augment", "schema", "data_dir"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), str):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
         if not isinstance(self.options, dict) or not all(
@@ -201,7 +209,8 @@ class Config:
     @property
     def recipe(self) -> Recipe:
         """How clients train, beside the learning rate."""
-        return Recipe(self.momentum, self.weight_decay, self.clip, augmentations(self.augment), self.batch_norm)
+        augment = augmentations(self.augment)
+        return Recipe(self.momentum, self.weight_decay, self.clip, augment, self.batch_norm, self.class_weights)
 
     @property
     def effective_split_seed(self) -> int:
@@ -223,9 +232,10 @@ class Config:
         lines = [f"format_version = {FORMAT_VERSION}", f"rules = {RULES}"]
         plain = [f.name for f in fields(self) if f.name != "options" and getattr(self, f.name) is not None]
         plain = [name for name in plain if name not in without]
-        lines += [f"{name} = {_toml(getattr(self, name))}" for name in plain]
+        lines += [f"{name} = {toml_value(getattr(self, name))}" for name in plain]
         if self.options:
-            lines += ["", "[options]", *(f"{_toml(name)} = {_toml(value)}" for name, value in self.options.items())]
+            pairs = (f"{toml_value(name)} = {toml_value(value)}" for name, value in self.options.items())
+            lines += ["", "[options]", *pairs]
         return "\n".join(lines) + "\n"
 
 
@@ -306,12 +316,13 @@ def check_rules_in(text: str, folder: Path, hint: str = ", or begin it again") -
         )
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
+    """A plain value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
         escaped = "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or c in '"\\\x7f' else c for c in value)
         return f'"{escaped}"'
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return repr(value)

@@ -1,5 +1,5 @@
-"""How clients train beside the learning rate: momentum, weight decay, clipping, augmentation, batch norm. Loads no
-torch."""
+"""How clients train beside the learning rate: momentum, weight decay, clipping, augmentation, batch norm, class
+weights. Loads no torch."""
 
 import math
 from dataclasses import dataclass
@@ -9,19 +9,22 @@ from fedsac.errors import FedsacError
 AUGMENTATIONS = ("flip", "crop")
 SCHEDULES = ("constant", "cosine", "step")
 BATCH_NORMS = ("validation", "running", "frozen")
+CLASS_WEIGHTS = ("none", "balanced")
 
 
 @dataclass(frozen=True)
 class Recipe:
     """`momentum` (its running mean begins anew in every round), `weight_decay` (added to the gradient, as torch's SGD
     does), `clip`: the longest gradient; `augment`: of flip and crop those that are wanted; `batch_norm`: where the
-    statistics come from by which a model is scored (docs/any-network.md)."""
+    statistics come from by which a model is scored (docs/any-network.md); `class_weights`: whether the samples of a
+    batch weigh alike, or by `Batches.weight` (docs/decisions.md)."""
 
     momentum: float = 0.0
     weight_decay: float = 0.0
     clip: float | None = None
     augment: tuple[str, ...] = ()
     batch_norm: str = "validation"
+    class_weights: str = "none"
 
     @property
     def plain(self) -> bool:

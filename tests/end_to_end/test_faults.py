@@ -32,12 +32,13 @@ sys.exit(main(sys.argv[1:]))
 
 
 class Trial(Processes):
-    """A federation of digits on ports of its own."""
+    """A federation of digits on ports of its own, or at an address."""
 
-    def __init__(self, base, **changes):
+    def __init__(self, base, address="", **changes):
         super().__init__(base / "trial")
         silos, self.port = digits_silos(base / "silos"), free_port()
-        command = [word.replace(":9092", f":{self.port}") for word in page_commands()["init"]]
+        address = address or f"127.0.0.1:{self.port}"
+        command = [word.replace("127.0.0.1:9092", address) for word in page_commands()["init"]]
         subprocess.run([*FEDSAC, "federation", *command], cwd=base, check=True, capture_output=True)
         for name in SIZES:
             as_csv(silos / f"{name}.npz", self.folder / name / "data.csv")

@@ -22,10 +22,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedsac.federation.control import environment, program
 from fedsac.federation.folder import Federation
 from fedsac.federation.identity import new_key, sign
 from fedsac.federation.ledger import read
-from fedsac.federation.processes import environment, program
 from fedsac.models.files import ModelFile
 from tests.flower_grid import SIZES, digits_silos
 

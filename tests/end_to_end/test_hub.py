@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedsac.federation.processes import environment, program
+from fedsac.federation.control import environment, program
 from tests.end_to_end.test_federation import Processes, edit, free_port, listens, rounds, until
 from tests.flower_grid import SIZES, digits_silos, federation
 

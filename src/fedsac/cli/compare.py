@@ -12,6 +12,7 @@ from fedsac.cli.logs import add_log, with_logs
 from fedsac.cli.run import RUNS, add_settings, configured, only_resume, pair, reported
 from fedsac.cli.significance import show_statistics
 from fedsac.config import Config
+from fedsac.errors import FedsacError
 from fedsac.runs.watcher import RunInfo, Watcher
 
 EVAL_EVERY = 10
@@ -55,7 +56,30 @@ def add_side_by_side(command: Any, what: str) -> None:
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where the runs go [a new folder in runs/]")
     command.add_argument("--resume", type=Path, metavar="FOLDER", help=f"go on with an interrupted {what}")
     add_log(command)
+    add_workers(command)
     command.add_argument("--show", choices=("last", "selected", "best"), default="last", help="the round shown [last]")
+
+
+def add_workers(command: Any) -> None:
+    command.add_argument(
+        "--workers",
+        metavar="N",
+        help="spread the runs over N processes of this machine; by Ray, on its cluster (RAY_ADDRESS) or here: ray:N, "
+        "or ray for one on each GPU or machine; without it, all are one stack in this process",
+    )
+
+
+def named_workers(chosen: argparse.Namespace) -> Any:
+    """The workers that were asked for, if any were."""
+    from fedsac.runs.workers import Workers
+
+    if chosen.workers is None:
+        return None
+    if getattr(chosen, "log", None):
+        raise FedsacError(
+            "--log writes what this process trains, and --workers trains elsewhere; leave one of them out"
+        )
+    return Workers.named(chosen.workers)
 
 
 def do(chosen: argparse.Namespace) -> None:
@@ -66,7 +90,7 @@ def do(chosen: argparse.Namespace) -> None:
         options = dict(pair(text) for text in chosen.method_options or ())
 
         def work(folder: Path, watcher: Watcher) -> list[Any]:
-            return compare(config, names, chosen.seeds, folder, watcher, options)
+            return compare(config, names, chosen.seeds, folder, watcher, options, named_workers(chosen))
 
         return len(names) * chosen.seeds, work
 
@@ -88,7 +112,7 @@ def side_by_side(
         with screen.screen:
             if chosen.resume is not None:
                 only_resume(chosen, ("out", *settings))
-                table = resume_compare(chosen.resume, with_logs(screen, chosen.log))
+                table = resume_compare(chosen.resume, with_logs(screen, chosen.log), named_workers(chosen))
             else:
                 # Every run evaluated after every round would take longer than the training.
                 chosen.eval_every = getattr(chosen, "eval_every", EVAL_EVERY)

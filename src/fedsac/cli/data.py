@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedsac.errors import FedsacError
+
 
 def add(commands: Any) -> None:
     command = commands.add_parser("data", help="which data sets there are; fetch one; check one", allow_abbrev=False)
@@ -22,6 +24,9 @@ def add(commands: Any) -> None:
             sub.add_argument("name", metavar="NAME")
         if verb == "check":
             sub.add_argument("--label", default="label", help="label column of a .csv or .parquet [label]")
+            sub.add_argument(
+                "--schema", metavar="FILE", help="what the columns mean [schema.toml in a folder of silos]"
+            )
         sub.add_argument("--data-dir", type=Path, metavar="FOLDER", help="look here first (before FEDSAC_DATA)")
         sub.set_defaults(do=do)
 
@@ -52,5 +57,17 @@ def fetch(chosen: argparse.Namespace) -> None:
 
 def check(chosen: argparse.Namespace) -> None:
     from fedsac.data import catalogue
+    from fedsac.data.concerns import concerns_of
+    from fedsac.data.schema.problems import ProblemsError
 
-    print(catalogue.check(chosen.name, chosen.data_dir, chosen.label))
+    try:
+        data = catalogue.checked(chosen.name, chosen.data_dir, chosen.label, chosen.schema)
+    except ProblemsError as error:
+        for problem in error.problems:
+            print(problem)
+        count = len(error.problems)
+        hint = "" if chosen.schema else f"; fedsac schema propose {chosen.name} says what could be made of it"
+        raise FedsacError(f"{chosen.name}: {count} problem{'s' * (count > 1)}{hint}") from None
+    for concern in concerns_of(data):
+        print(f"warning: {concern}")
+    print(catalogue.described(data))

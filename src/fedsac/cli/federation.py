@@ -16,7 +16,8 @@ from fedsac.errors import FedsacError
 def add(commands: Any) -> None:
     top = commands.add_parser(
         "federation",
-        help="real sites over a network: init, join, server, site, run, status, verify, add, leave, readmit, revoke",
+        help="real sites over a network: init, join, server, site, run, status, verify, add, leave, readmit, "
+        "revoke, renew",
         description="Real sites over a real network, on Flower. docs/deployment.md goes through it step by step.",
         allow_abbrev=False,
     )
@@ -42,6 +43,17 @@ def add(commands: Any) -> None:
         actions, "verify", "check ledger, receipts and rewards; at a site, what the site has seen and signed", do_verify
     )
     verify.add_argument("--ledger", type=Path, metavar="FILE", help="at a site: a copy of the coordinator's ledger")
+    renew = _action(
+        actions,
+        "renew",
+        "new keys and certificates: at the coordinator certificate, authority, signer, switch, or a site's --request; "
+        "at a site key, or the coordinator's renewal --from FILE",
+        do_renew,
+    )
+    renew.add_argument("what", nargs="?", choices=("certificate", "authority", "signer", "switch", "key"))
+    renew.add_argument("--request", type=Path, metavar="FILE", help="what renew FOLDER key has written at a site")
+    renew.add_argument("--from", dest="renewal", type=Path, metavar="FILE", help="the coordinator's renewal.json")
+    renew.add_argument("--signer", default="", metavar="SHA256:...", help="the new signer's fingerprint, by telephone")
     for name, text, do in (
         ("add", "take a site in: by its request, or with a key that is made here", do_add),
         ("leave", "let a site go, with what it has earned so far", do_leave),
@@ -125,8 +137,10 @@ def do_site(chosen: argparse.Namespace) -> None:
     from fedsac.federation.folder import SiteSettings
     from fedsac.federation.joining import require_keys, require_signer
     from fedsac.federation.processes import run_site
+    from fedsac.federation.renewing_site import mend
 
     settings = SiteSettings.load(chosen.folder)
+    mend(settings.path)
     require_signer(settings)
     require_keys(settings)
     _close(chosen.folder)
@@ -141,9 +155,11 @@ def _close(folder: Path) -> None:
 
 def do_run(chosen: argparse.Namespace) -> None:
     _needs_flower()
+    from fedsac.federation.control import LOOPBACK
     from fedsac.federation.data import coordinator_split
-    from fedsac.federation.folder import FAILED_FILE, REQUESTED_FILE, REVOKED, Federation
-    from fedsac.federation.processes import LOOPBACK, is_listening
+    from fedsac.federation.folder import REVOKED, Federation
+    from fedsac.federation.processes import is_listening
+    from fedsac.federation.requesting import request
     from fedsac.federation.watch import OVER, as_table, follow, status
 
     federation = Federation.load(chosen.folder)
@@ -153,8 +169,7 @@ def do_run(chosen: argparse.Namespace) -> None:
         _say(as_table(state))
         return
     coordinator_split(federation)  # so that an error in the data is shown here, not only in a log
-    (federation.server / FAILED_FILE).unlink(missing_ok=True)
-    (federation.server / REQUESTED_FILE).touch()
+    request(federation)
     if not is_listening(LOOPBACK, federation.control_port):
         _say(
             f"the server is not running; start it with: fedsac federation server {chosen.folder} "
@@ -190,6 +205,65 @@ def do_verify(chosen: argparse.Namespace) -> None:
     if chosen.ledger is not None:
         raise FedsacError(f"--ledger is for a site's folder, and {chosen.folder} has no site.toml")
     print("\n".join(verify(Federation.load(chosen.folder))))
+
+
+def do_renew(chosen: argparse.Namespace) -> None:
+    _needs_flower()
+    if sum(given is not None for given in (chosen.what, chosen.request, chosen.renewal)) != 1:
+        raise FedsacError("name one thing to renew, as in: fedsac federation renew FOLDER certificate (see --help)")
+    at_site = chosen.what == "key" or chosen.renewal is not None
+    for line in (_renewed_at_site if at_site else _renewed_at_coordinator)(chosen):
+        print(line)
+
+
+def _renewed_at_site(chosen: argparse.Namespace) -> list[str]:
+    from fedsac.federation.folder import SiteSettings
+    from fedsac.federation.joining import require_keys
+    from fedsac.federation.renewing_site import new_key, take_renewal
+
+    site = SiteSettings.load(chosen.folder)
+    if chosen.renewal is not None:
+        return [*take_renewal(site, chosen.renewal, chosen.signer), f"start it: fedsac federation site {site.path}"]
+    require_keys(site)
+    request, own = new_key(site)
+    return [
+        f"the new key, {own}, waits in key.next; this site changes to it when the coordinator has taken it in:",
+        f"  send {request} to the coordinator: fedsac federation renew FOLDER --request FILE",
+    ]
+
+
+def _renewed_at_coordinator(chosen: argparse.Namespace) -> list[str]:
+    from fedsac.federation.folder import Federation
+    from fedsac.federation.processes import require_stopped
+    from fedsac.federation.renewing import admit_new_key, prepare, renew_certificate, switch
+    from fedsac.federation.setup import require_server_files
+
+    federation = Federation.load(chosen.folder)
+    require_server_files(federation)
+    start = f"start it: fedsac federation server {chosen.folder}"
+    if chosen.request is not None:
+        name, key = admit_new_key(federation, chosen.request)
+        return [f"{name} has the key {key} from now on; the old one is no longer taken"]
+    if chosen.what in ("certificate", "switch"):
+        require_stopped(federation)
+    if chosen.what == "certificate":
+        renew_certificate(federation)
+        return ["the server's certificate is new, and sites need nothing", start]
+    if chosen.what == "switch":
+        signer = switch(federation)
+        return [
+            f"in use from now on; orders are signed with {signer}",
+            f"send {federation.path / 'renewal.json'} to the sites: those who have not renewed need it, and the others "
+            "forget the old authority by it",
+            start,
+        ]
+    file, signer = prepare(federation, chosen.what)
+    return [
+        f"a new {chosen.what} is prepared; nothing has changed yet",
+        f"  send {file} to the sites, each to stop and: fedsac federation renew SITE --from renewal.json",
+        f"  tell them by telephone that the coordinator's key is then {signer}",
+        f"  when they have, stop the server, then: fedsac federation renew {chosen.folder} switch",
+    ]
 
 
 def do_add(chosen: argparse.Namespace) -> None:

@@ -12,6 +12,8 @@ from fedsac.errors import FedsacError
 if TYPE_CHECKING:
     import numpy as np
 
+    from fedsac.models.table import TableSchema
+
 
 def add(commands: Any) -> None:
     predict = commands.add_parser("predict", help="classify data with a model of a run", allow_abbrev=False)
@@ -22,6 +24,9 @@ def add(commands: Any) -> None:
     predict.add_argument("--out", type=Path, metavar="FILE.csv", help="where the predictions go [standard output]")
     predict.add_argument("--label", default="label", help="label column, if there is one: accuracy is then reported")
     predict.add_argument("--data-dir", type=Path, metavar="FOLDER")
+    predict.add_argument(
+        "--silo", metavar="NAME", help="correct columns, units and labels as the model's schema does for this silo"
+    )
     _add_network(predict)
     predict.set_defaults(do=do_predict)
     export = commands.add_parser("export", help="write a model of a run as ONNX", allow_abbrev=False)
@@ -48,16 +53,41 @@ def do_predict(chosen: argparse.Namespace) -> None:
     best = probabilities.argmax(1)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "class", "probability"])
-    writer.writerows((i, model.classes[k], f"{probabilities[i, k]:.6f}") for i, k in enumerate(best.tolist()))
+    writer.writerow(["row", "class", "probability", *(f"probability of {name}" for name in model.classes)])
+    for i, k in enumerate(best.tolist()):
+        every = [f"{p:.6f}" for p in probabilities[i].tolist()]
+        writer.writerow([i, model.classes[k], every[k], *every])
     if chosen.out is None:
         sys.stdout.write(text.getvalue())
     else:
         _write(chosen.out, text.getvalue().encode())
         print(f"{len(best)} predictions are in {chosen.out}", file=sys.stderr)
     if labels is not None:
-        right = sum(model.classes[k] == label for k, label in zip(best.tolist(), labels, strict=True))
-        print(f"accuracy {right / len(labels):.4f} on {len(labels)} samples", file=sys.stderr)
+        _report_scores(probabilities, labels, model.classes, chosen)
+
+
+def _report_scores(
+    probabilities: "np.ndarray", labels: list[str], classes: tuple[str, ...], chosen: argparse.Namespace
+) -> None:
+    """Say how good the predictions are; raise where a label is none of the model's classes, for then nothing can be
+    said: other names for the same classes look like nothing but mistakes."""
+    import numpy as np
+
+    from fedsac.core.metrics import accuracy
+    from fedsac.data.messages import shown, some
+
+    foreign = [i for i, label in enumerate(labels) if label not in classes]
+    if foreign:
+        raise FedsacError(
+            f"{chosen.data}: label {shown(labels[foreign[0]])} (row {foreign[0]}, counting from 0; {len(foreign)} of "
+            f"{len(labels)} such) is none of the model's classes, {some(classes)}; the predictions stand, but to be "
+            "scored the labels must have the model's names"
+        )
+    y = np.array([classes.index(label) for label in labels])
+    p = probabilities[np.arange(len(y)), y]
+    with np.errstate(divide="ignore"):
+        loss = -np.log(p).mean()
+    print(f"accuracy {accuracy(y, probabilities):.4f}, log-loss {loss:.4f} on {len(y)} samples", file=sys.stderr)
 
 
 def do_export(chosen: argparse.Namespace) -> None:
@@ -66,13 +96,19 @@ def do_export(chosen: argparse.Namespace) -> None:
 
     out = chosen.out or chosen.model.with_suffix(".onnx")
     _not_over(out, chosen.model)
-    _write(out, pack(ModelFile.load(chosen.model, chosen.network)))
-    print(f"{out}: takes rows of features as they stand in the data, gives class probabilities")
+    model = ModelFile.load(chosen.model, chosen.network)
+    _write(out, pack(model))
+    takes = "rows of features as they stand in the data" if model.table is None else "columns by their names"
+    print(f"{out}: takes {takes}, gives class probabilities")
 
 
 def _inputs(model: Any, chosen: argparse.Namespace) -> "tuple[np.ndarray, list[str] | None]":
     """Features in the model's order, and labels if there are any, from a file or from a named data set's test set."""
     path = Path(chosen.data)
+    if model.table is not None:
+        return _raw_inputs(model.table, path, chosen.silo)
+    if chosen.silo is not None:
+        raise FedsacError("the model has no schema, so there is nothing to correct; leave --silo out")
     if path.is_file():
         from fedsac.data.files.reading import read_table
 
@@ -90,6 +126,23 @@ def _inputs(model: Any, chosen: argparse.Namespace) -> "tuple[np.ndarray, list[s
     data = load(chosen.data, chosen.data_dir, label=chosen.label)
     x, y = (data.x, data.y) if data.x_test is None or data.y_test is None else (data.x_test, data.y_test)
     return x, [data.classes[k] for k in y]
+
+
+def _raw_inputs(table: "TableSchema", path: Path, silo: str | None) -> "tuple[np.ndarray, list[str] | None]":
+    """Features and labels of rows as they stand in a file, by the model's own schema."""
+    from fedsac.data.schema.fitting import fit, known_names
+    from fedsac.data.schema.problems import ProblemsError
+    from fedsac.data.schema.raw import read_raw
+
+    if silo is not None and silo not in table.silos:
+        known = ", ".join(table.silos) or "nobody"
+        raise FedsacError(f"the model's schema corrects nothing for {silo!r}, but for {known}; leave --silo out")
+    if not path.is_file():
+        raise FedsacError(f"{path}: there is no such file; the model takes rows of a .csv or .parquet table")
+    fitted, problems = fit(read_raw(path, known_names(table)), table, silo, new_rows=True)
+    if fitted is None:
+        raise ProblemsError(problems)
+    return fitted.x, fitted.labels
 
 
 def _not_over(out: Path, *inputs: Path) -> None:

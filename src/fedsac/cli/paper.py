@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedsac.cli.compare import add_workers
 from fedsac.cli.run import RUNS
 from fedsac.errors import FedsacError
 
@@ -50,6 +51,7 @@ def add(commands: Any) -> None:
     command.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda or auto [auto]")
     command.add_argument("--threads", type=int, metavar="N", help="CPU threads [all cores]")
     command.add_argument("--data-dir", metavar="FOLDER", help="folder with the data sets")
+    add_workers(command)
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where everything goes [runs/paper or -quick]")
     command.add_argument(
         "--from",
@@ -68,7 +70,7 @@ def do(chosen: argparse.Namespace) -> None:
 
     targets = parse_targets(chosen.targets)
     if chosen.raw is not None:
-        for flag in ("quick", "data", "scene", "seeds", "split_seed", "rounds", "threads", "data_dir"):
+        for flag in ("quick", "data", "scene", "seeds", "split_seed", "rounds", "threads", "data_dir", "workers"):
             if getattr(chosen, flag) not in (None, False):
                 raise FedsacError(f"--from runs nothing; leave --{flag.replace('_', '-')} out")
         results = Results.joined(chosen.raw)
@@ -85,7 +87,7 @@ def do(chosen: argparse.Namespace) -> None:
 
 def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
     """Carry out the runs that the targets need; returns the results of all runs in the folder."""
-    from fedsac.cli.compare import Together
+    from fedsac.cli.compare import Together, named_workers
     from fedsac.cli.screen import Screen
     from fedsac.paper import job
     from fedsac.paper.experiments import FULL, QUICK, TARGETS, only, runs
@@ -111,7 +113,7 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
         screen.note(f"{len(wanted) - len(todo)} of {len(wanted)} runs are finished already")
     try:
         with screen.screen:
-            job.carry_out(wanted, out, screen)
+            job.carry_out(wanted, out, screen, named_workers(chosen))
     except KeyboardInterrupt:
         print(f"fedsac: interrupted; the same command goes on where it stopped ({out})", file=sys.stderr)
         raise SystemExit(130) from None
@@ -161,7 +163,10 @@ def _write(targets: Sequence[str], results: Any, out: Path) -> None:
     """Write the page, its figures, and the results."""
     from fedsac.paper.figures import draw
     from fedsac.paper.page import write_page
+    from fedsac.report.pdf import available
 
+    if not available():
+        print("fedsac: figures are .svg alone; those as .pdf are written by fpdf2: pip install fpdf2", file=sys.stderr)
     try:
         out.mkdir(parents=True, exist_ok=True)
         results.save(out / RESULTS_FILE)

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedsac.cli.compare import EVAL_EVERY, Work, add_side_by_side, side_by_side
+from fedsac.cli.compare import EVAL_EVERY, Work, add_side_by_side, named_workers, side_by_side
 from fedsac.cli.run import add_settings
 from fedsac.config import Config
 from fedsac.runs.watcher import Watcher
@@ -39,7 +39,7 @@ def do(chosen: argparse.Namespace) -> None:
         values = parsed(chosen.swept or ())
 
         def work(folder: Path, watcher: Watcher) -> list[Any]:
-            return sweep(config, values, chosen.seeds, folder, watcher)
+            return sweep(config, values, chosen.seeds, folder, watcher, named_workers(chosen))
 
         return len(planned(config, values, chosen.seeds).configs), work
 

@@ -11,6 +11,7 @@ from fedsac.clients.population import Clients
 from fedsac.compute.modules.working import activations
 
 MEMORY_SHARE = 0.25  # of a device's memory, for one group: there may be two, and data and the other runs' states
+processes = 1  # that share the device; `runs.worker` says how many there are
 
 
 def groups_that_fit(runs: Sequence[Clients], itemsize: int, device: torch.device) -> list[list[int]]:
@@ -27,7 +28,7 @@ def groups_that_fit(runs: Sequence[Clients], itemsize: int, device: torch.device
         # Models as received, while trained, after it, and what a method computes of them; activations and batches.
         numbers = 6 * layout.parameters + 3 * clients.batch * activations(layout)
         needed_bytes.append(float(len(clients.names) * numbers * itemsize))
-    budget_bytes = total_memory_bytes(device) * MEMORY_SHARE
+    budget_bytes = total_memory_bytes(device) * MEMORY_SHARE / processes
     # On a GPU at least two groups, so that one trains while the server computes its step for the other.
     count = max(math.ceil(sum(needed_bytes) / budget_bytes), 2 if device.type == "cuda" else 1)
     while True:

@@ -180,6 +180,7 @@ def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> Batch
         [count for job in drawn for count in job.steps],
         jobs[0].clients.batch,
         [stream(job.clients.seed, job.purpose, job.round, name) for job in drawn for name in job.clients.names],
+        [job.clients.sample_weights(own) for job in drawn for own in job.clients.rows],
     )
     on_device = to_device(torch.from_numpy(rows), device), to_device(torch.from_numpy(weight).to(dtype), device)
     augment, seeds = _drawn_for_modules(drawn, rows.shape, device)

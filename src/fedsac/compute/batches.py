@@ -16,14 +16,31 @@ def client_batches(samples: int, steps: int, batch: int, rng: np.random.Generato
     return order[: steps * batch].reshape(steps, batch)
 
 
+def balanced_weights(labels: np.ndarray) -> np.ndarray:
+    """A weight for each sample [n], by which every class that occurs counts as much as any other: n / (classes that
+    occur * samples of the class), which has mean 1.
+
+    >>> balanced_weights(np.array([0, 0, 0, 2])).round(3).tolist()
+    [0.667, 0.667, 0.667, 2.0]
+    """
+    _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    weights: np.ndarray = len(labels) / (len(counts) * counts[classes])
+    return weights
+
+
 def stacked_batches(
-    rows: Sequence[np.ndarray], steps: Sequence[int], batch: int, rngs: Sequence[np.random.Generator]
+    rows: Sequence[np.ndarray],
+    steps: Sequence[int],
+    batch: int,
+    rngs: Sequence[np.random.Generator],
+    sample_weights: Sequence[np.ndarray | None] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The batches of S clients: rows of the pool and sample weights, [steps, S, batch] each.
 
     Client i owns rows `rows[i]` of the pool and takes `steps[i]` steps. A weight is 1/(size of the batch), or 0 where
     the client's batch is shorter or all its steps are taken. Where no client has a full batch, the last axis has the
-    size of the largest.
+    size of the largest. A client with `sample_weights` [samples] has these instead, divided by their sum in the batch,
+    as torch's weighted cross-entropy does: a rare class makes a step turn, not grow.
     """
     longest, width = max(steps), min(batch, max(map(len, rows)))
     picked = np.zeros((longest, len(rows), width), dtype=np.int64)
@@ -36,4 +53,8 @@ def stacked_batches(
         size = positions.shape[1]
         picked[:count, i, :size] = own[positions]
         weight[:count, i, :size] = 1 / size
+        own_weights = None if sample_weights is None else sample_weights[i]
+        if own_weights is not None:
+            picked_weights = own_weights[positions]
+            weight[:count, i, :size] = picked_weights / picked_weights.sum(1, keepdims=True)
     return picked, weight

@@ -25,9 +25,10 @@ class Samples:
 class Batches:
     """Which samples each member of a stack trains on at each step.
 
-    `rows` [steps, S, batch] are rows of the pool; `weight` [steps, S, batch] is 1/(samples in the batch), or 0 for
-    padding: members may have shorter batches, or fewer steps, than others. Members are sorted by descending number of
-    steps: at step i, the first `members_at_step[i]` of them train (None: all of them, at every step).
+    `rows` [steps, S, batch] are rows of the pool; `weight` [steps, S, batch] is 1/(samples in the batch), or by class
+    weights, of sum 1, or 0 for padding: members may have shorter batches, or fewer steps, than others. Members are
+    sorted by descending number of steps: at step i, the first `members_at_step[i]` of them train (None: all of them,
+    at every step).
 
     For networks that are no perceptrons: `augment` [steps, S, batch, 3], how each image is changed (turned, moved down
     and to the right), and `seeds` [S], of what the network itself draws (dropout); None: nothing is. `sizes` [S]:

@@ -82,6 +82,19 @@ def auc(labels: np.ndarray, probabilities: np.ndarray) -> float:
     return float(np.mean(areas)) if areas else 0.5
 
 
+def confusion(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """How many samples of each class (rows) are predicted as which (columns), [classes, classes]. Not a metric: a score
+    is one number. Samples without a predicted class are in no column.
+
+    >>> confusion(np.array([0, 0, 0, 1]), np.array([[.9, .1], [.8, .2], [.3, .7], [.4, .6]])).tolist()
+    [[2, 1], [0, 1]]
+    """
+    predicted, classes = _predicted(probabilities), probabilities.shape[1]
+    defined = predicted >= 0
+    cells = labels[defined] * classes + predicted[defined]
+    return np.bincount(cells, minlength=classes * classes).reshape(classes, classes)
+
+
 def name_of(metric: Metric) -> str:
     """A metric's name: that of the function, or of its class where it is a callable object.
 

@@ -18,10 +18,14 @@ from fedsac.data.files.silos import load_silos
 from fedsac.data.files.tables import SUFFIXES, Table, aligned
 from fedsac.data.published.fetch import obtain
 from fedsac.data.published.registry import DIGIT_CLASSES, DIGITS, PUBLISHED, PublishedDataSet, find
+from fedsac.data.schema.files import read_schema
+from fedsac.data.schema.problems import ProblemsError
+from fedsac.data.tabular import load_file, load_folder, problems, schema_for
 from fedsac.doors import DATA
 from fedsac.errors import FedsacError
 
-__all__ = ["DataSet", "Listed", "check", "fetch", "listing", "load"]
+__all__ = ["DataSet", "Listed", "check", "checked", "described", "fetch", "listing", "load"]
+DEFAULT_LABEL = "label"
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,18 @@ class Listed:
     folder: Path | None  # that has all its files; None: not on this machine
 
 
-def load(name: str, data_dir: Path | None = None, *, label: str = "label", quiet: bool = True) -> DataSet:
-    """Load a data set by name (downloaded if need be), from a file, a folder of silos, or module:function."""
+def load(
+    name: str,
+    data_dir: Path | None = None,
+    *,
+    label: str = DEFAULT_LABEL,
+    schema: str | None = None,
+    quiet: bool = True,
+) -> DataSet:
+    """Load a data set by name (downloaded if need be), from a file, a folder of silos, or module:function. `schema` is
+    the file that says what the columns of a table mean; a folder of silos may have one in it."""
+    if schema is not None and not Path(name).exists():
+        raise FedsacError(f"{name!r} is no file or folder of tables; leave --schema out, or name such data")
     if name in DATA.entries:
         data: DataSet = DATA.resolve(name)(data_dir, quiet)
         return data
@@ -43,6 +57,12 @@ def load(name: str, data_dir: Path | None = None, *, label: str = "label", quiet
             "this run's data was given in memory; go on with fedsac.resume(FOLDER, data=...) and the same data"
         )
     path = Path(name)
+    named = schema_for(name, schema)
+    if named is not None:
+        by = read_schema(named)
+        if label not in (DEFAULT_LABEL, by.label):
+            raise FedsacError(f"{named}: the label's column is {by.label!r} there, not {label!r}; leave --label out")
+        return load_folder(path, by) if path.is_dir() else load_file(path, by)
     if path.is_dir():
         return load_silos(path, label)
     if path.is_file():
@@ -73,9 +93,21 @@ def fetch(name: str, data_dir: Path | None = None, quiet: bool = True) -> Path:
     return obtain(PUBLISHED[name], data_dir, quiet)
 
 
-def check(name: str, data_dir: Path | None = None, label: str = "label") -> str:
-    """Read a data set completely and describe it in one line; raises `FedsacError` if anything is wrong with it."""
-    data = load(name, data_dir, label=label)
+def check(name: str, data_dir: Path | None = None, label: str = DEFAULT_LABEL, schema: str | None = None) -> str:
+    """Read a data set completely and describe it in one line; raises `FedsacError` if anything is wrong with it: of
+    tables, `ProblemsError` with all of it."""
+    return described(checked(name, data_dir, label, schema))
+
+
+def checked(name: str, data_dir: Path | None, label: str, schema: str | None) -> DataSet:
+    """A data set, read completely, with every problem looked for."""
+    if name not in DATA.entries and Path(name).exists() and (wrong := problems(name, label, schema)):
+        raise ProblemsError(wrong)
+    return load(name, data_dir, label=label, schema=schema)
+
+
+def described(data: DataSet) -> str:
+    """A data set in one line."""
     n, d = data.x.shape
     many = len(data.classes) > 10
     names = ", ".join(data.classes[:10]) + (", ..." if many else "")

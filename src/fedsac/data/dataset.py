@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsac.models.table import TableSchema
+
 
 @dataclass(frozen=True)
 class DataSet:
@@ -21,6 +23,7 @@ class DataSet:
     validation: np.ndarray | None = None  # a folder of silos: the server's validation rows of x
     features: tuple[str, ...] = ()  # names of a table's columns, in the order of x
     image: tuple[int, int, int] | None = None  # channels, height and width of what a row of x is; None: no image
+    table: TableSchema | None = None  # what a table's columns mean, if a schema says so; x is made by it
     paper: bool = False  # one of the paper's data sets: POW and CLA then take 2000 samples per client
 
     @property

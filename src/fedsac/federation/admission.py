@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedsac.compute import evaluation
 from fedsac.contributions.standalone import errors_on_validation
+from fedsac.core.metrics import auc
 from fedsac.core.module_layout import ModuleLayout
 from fedsac.data.files.tables import Table
 from fedsac.federation.asking import token
@@ -19,6 +20,7 @@ from fedsac.federation.session import Session
 from fedsac.federation.wire import Order, merged, shapes, submodel
 
 MAX_SAMPLES = 10**12  # that a site may claim; larger numbers would overflow where methods weight clients by samples
+SWAPPED_AUC = 0.3  # on V, of a model that has learned labels the wrong way round
 POLL_SECONDS = 5.0  # between two checks which sites are connected
 
 
@@ -108,6 +110,8 @@ class Admission:
             "deviation": dealt.deviation.tolist(),
             "settings": training_settings(config, layout),
         }
+        if data.table is not None:
+            terms |= {"table": data.table.as_dict(), "table_sha256": data.table.sha256}
         if isinstance(layout, ModuleLayout):
             return terms | {"network": network_terms(layout)}
         return terms | {"sizes": list(layout.sizes)}
@@ -128,12 +132,21 @@ class Admission:
             v, metric, seed = prepared.validation, prepared.metric, prepared.config.seed
             errors = errors_on_validation(prepared.layout, params, v, on_v, metric, seed)
             error = None if errors is None else float(errors)
+            self._warn(name, float(evaluation.evaluate(prepared.layout, params, None, v, metric=auc)[0]))
         self._session.members[name] = Member(samples, scores[0], scores[1], diverged=trained is None, error=error)
         self._session.requests.refused.pop(name, None)
         self._session.ledger.append(
             "contribution", site=name, validation=scores[0], test=scores[1], diverged=trained is None
         )
         self._session.say(f"{name}: contribution {scores[0]:.4f} on {len(self._session.prepared.validation.y)} samples")
+
+    def _warn(self, name: str, ranked: float) -> None:
+        """Say so where what a site learned is the opposite of what V shows, by the AUC on V."""
+        if ranked < SWAPPED_AUC:
+            self._session.say(
+                f"warning: {name}: a model of its data has an AUC of {ranked:.3f} on validation data, where guessing "
+                "has 0.5: are its labels swapped?"
+            )
 
     def recent_refusals(self) -> str:
         """The last refusals and their reasons, for the error that there are too few members."""

@@ -2,7 +2,7 @@
 ledger."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from fedsac.federation.history import signed_order
 from fedsac.federation.ledger import FIRST_PREVIOUS, Ledger
 from fedsac.federation.link import Exchange, Link
 from fedsac.federation.members import Member
+from fedsac.federation.renewing import former_signers
 from fedsac.federation.wire import Order, described
 
 Shapes = Mapping[str, tuple[tuple[int, ...], str]]
@@ -60,6 +61,7 @@ class Requests:
         far from the model that the site was to `start` from."""
         if not orders:
             return CheckedReplies({}, {}, {}, Exchange(), 0)
+        keys = self._keys(orders)
         orders = self._signed(orders)
         exchange = self.link.exchange(orders, self.federation.timeout)
         self._log(orders, exchange)
@@ -71,7 +73,7 @@ class Requests:
             if sites[name]["status"] == REVOKED:
                 failed[name] = self.refuse(name, "identity: its key was revoked")
                 continue
-            key = sites[name]["public_key"].encode()
+            key = keys[name]
             asked = self._asked(name, orders[name], key, expected[name], start.get(name, {}))
             try:
                 arrays[name] = _admitted(asked, reply, orders[name])
@@ -85,6 +87,19 @@ class Requests:
         self._log_signatures(orders, {name: exchange.replies[name] for name in facts})
         payload = sum(array.nbytes for order in orders.values() for array in order.arrays.values())
         return CheckedReplies(arrays, facts, failed, exchange, payload)
+
+    def _keys(self, names: Collection[str]) -> dict[str, bytes]:
+        """The public key of each of these sites. One that was renewed, and a new key of the coordinator's, is written
+        to the ledger before it is used: `verify` checks the signatures after that line with it."""
+        sites, renewed = self.federation.sites(), [e["body"] for e in self.ledger.of_kind("renewed")]
+        for name in sorted(names):
+            keys = [*sites[name].get("former_keys", []), sites[name]["public_key"]]
+            for key in keys[1 + sum(body["site"] == name for body in renewed) :]:
+                self.ledger.append("renewed", site=name, key=identity.fingerprint(key.encode()))
+        signers = [*former_signers(self.federation), (self.federation.server / "receipts.pub").read_bytes()]
+        for key in signers[1 + sum(body["site"] is None for body in renewed) :]:
+            self.ledger.append("renewed", site=None, key=identity.fingerprint(key))
+        return {name: sites[name]["public_key"].encode() for name in names}
 
     def _signed(self, orders: Mapping[str, Order]) -> dict[str, Order]:
         """The orders with the ledger's head and what each site has not seen of it, signed."""

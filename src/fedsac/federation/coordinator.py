@@ -46,6 +46,7 @@ class Coordinator:
         self.federation.receipts.mkdir(parents=True, exist_ok=True)
         with self._folder() as folder:
             self._run.folder = folder
+            self._warn(folder)
             ledger = Ledger(self.federation.ledger)
             self._session = Session(self.federation, self._link, ledger, self._run, self._say, self._sleep)
             self._resume()
@@ -53,6 +54,13 @@ class Coordinator:
             payer = Payer(self._session)
             payer.pay(sorted(self.members))
             payer.wait_for_absent()
+
+    def _warn(self, folder: Folder) -> None:
+        """Say what looks wrong with the coordinator's own data."""
+        if warnings := self._run.prepared.warnings:
+            folder.warn(warnings)
+            for line in warnings:
+                self._say(f"warning: {line}")
 
     def _folder(self) -> Folder:
         path = self.federation.run

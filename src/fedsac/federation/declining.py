@@ -24,7 +24,7 @@ CODES = {
     "network": "the site builds another network, or has not allowed this one; its log says which, with both hashes",
     "not joined": "the site has not joined yet",
     "order": "there is no such order; does the site need a newer fedsac?",
-    "private": "this site trains with differential privacy, which takes a perceptron and plain SGD",
+    "private": "this site trains with differential privacy, which takes a perceptron and plain SGD, all classes alike",
     "receipt": "the receipt is wrong",
     "rounds": "the site has trained as often as its most_rounds allows",
     "samples": "the site has fewer samples than its least_samples",

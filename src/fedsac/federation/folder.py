@@ -19,6 +19,7 @@ from fedsac.config import FORMAT_VERSION, Config, check_version, known
 from fedsac.contributions.base import STANDALONE
 from fedsac.errors import FedsacError
 from fedsac.federation.guard import MAX_STEP
+from fedsac.federation.identity import fingerprint
 
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
 MAX_PORT = 65535
@@ -26,13 +27,11 @@ RESERVED_SITE_NAMES = ("server",)
 ACTIVE, LEFT, REVOKED = "in", "left", "revoked"
 SITE_KEYS = ("public_key", "status")  # what sites.json says of each site
 EXCLUDED_SETTINGS = (  # settings of `fedsac run` that a federation's [run] does not have
-    *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label", "data_dir"),
+    *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label", "data_dir", "schema"),
     *("behaviour", "attack", "attackers", "contributions", "network", "standalone_checkpoints", "refuse"),
 )
 HARMFUL, NOTHING = "harmful", "nothing"  # which replies are refused though they are in order
 TAKING_PART, CONTRIBUTION = "taking-part", "contribution"  # what sites are paid for
-REQUESTED_FILE = "requested"  # in server/: exists while a run was asked for and is not over
-FAILED_FILE = "failed"  # in server/: the error that ended the last run before it was over
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,7 @@ class Federation:
                     "contributions": "they are measured when a site joins",
                     "network": "name it as model in [federation]",
                     "refuse": "name it in [federation]",
+                    "schema": "it lies beside this file, as schema.toml",
                     "standalone_checkpoints": "a site sends the one model that it has at the end of training alone",
                 }.get(key, "the sites have the data")
                 raise FedsacError(f"{where}: {key} is not a setting of a federation's run; {why}")
@@ -152,6 +152,14 @@ class Federation:
         """Each site's Flower node, as registered with its public key; what a site claims itself is not used."""
         path = self.server / "nodes.json"
         return {name: int(node) for name, node in read_json(path)["nodes"].items()} if path.exists() else {}
+
+    def registered_keys(self) -> dict[str, str]:
+        """The fingerprint of the key that each site's node is registered with. (Files from before keys were renewed
+        name none: it is the first that the site had.)"""
+        path = self.server / "nodes.json"
+        said = read_json(path).get("keys", {}) if path.exists() else {}
+        first = {name: [*site.get("former_keys", []), site["public_key"]][0] for name, site in self.sites().items()}
+        return {name: fingerprint(key.encode()) for name, key in first.items()} | said
 
 
 @dataclass(frozen=True)
@@ -273,6 +281,11 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         write_atomic(path, text.encode())
     except OSError as error:
         raise FedsacError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def public_keys(path: Path) -> list[bytes]:
+    """The public keys in a file, one a line; none if there is no such file."""
+    return [line for line in path.read_bytes().splitlines() if line.strip()] if path.exists() else []
 
 
 def private_file(path: Path) -> Path:

@@ -110,7 +110,7 @@ class History:
         """Check an order's signature and its ledger against what this site has seen, and keep its statement; when this
         returns, it is on disk."""
         said = statement_of(site, order)
-        if not _signed(self.keys[-1:], said, order.signature):
+        if not _signed(self._signers(), said, order.signature):
             raise HistoryError("the order is not signed with the coordinator's key that this site has pinned")
         said["signature"] = order.signature
         if self.statements and _unsigned(self.statements[-1]) == _unsigned(said):
@@ -130,6 +130,16 @@ class History:
         followed = self._follow(said)
         self._append(said)
         self._adopt(said, *followed)
+
+    def _signers(self) -> list[bytes]:
+        """The keys that an order may be signed with: the one that signed the last order, and later ones. So a new key
+        counts as soon as it is pinned, and no earlier one any more once it was used."""
+        known = [*self.statements, *self.gaps]
+        last = max(known, key=lambda said: int(said["ledger"]["length"]), default=None)
+        if last is None or len(self.keys) == 1:
+            return self.keys
+        used = [i for i, key in enumerate(self.keys) if _signed([key], _unsigned(last), last.get("signature"))]
+        return self.keys[used[-1] :] if used else self.keys[-1:]
 
     def _follow(self, said: Statement) -> tuple[list[str], list[str]]:
         """Follow the chain from a line that is known to the head in a statement: all contents and hashes up to it."""

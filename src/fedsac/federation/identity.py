@@ -34,6 +34,14 @@ def new_key() -> tuple[bytes, bytes]:
     return private, key.public_key().public_bytes(s.Encoding.OpenSSH, s.PublicFormat.OpenSSH)
 
 
+def public_key(private: bytes) -> bytes:
+    """The public key of a private one, both in OpenSSH's format."""
+    from cryptography.hazmat.primitives import serialization as s
+
+    key: Any = s.load_ssh_private_key(private, None)
+    return bytes(key.public_key().public_bytes(s.Encoding.OpenSSH, s.PublicFormat.OpenSSH))
+
+
 class NoPublicKeyError(FedsacError):
     """What should be a public key is none."""
 
@@ -127,12 +135,32 @@ def server_certificate(ca_key: bytes, ca: bytes, names: list[str]) -> tuple[byte
     return _pem(key), _signed_certificate(builder, issuing_key)
 
 
+def is_authority(ca_key: bytes, ca: bytes) -> bool:
+    """Whether it is the private key of the authority with this certificate."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key: Any = load_pem_private_key(ca_key, None)
+    except (ValueError, TypeError):
+        return False
+    return bool(key.public_key() == x509.load_pem_x509_certificate(ca).public_key())
+
+
 def require_certificate(pem: bytes) -> None:
     """Raise ValueError unless it is a certificate."""
     _require_cryptography()
     from cryptography import x509
 
     x509.load_pem_x509_certificate(pem)
+
+
+def expiry(pem: bytes) -> datetime:
+    """When a certificate ends."""
+    _require_cryptography()
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(pem).not_valid_after_utc
 
 
 def _name(text: str) -> Any:

@@ -42,7 +42,7 @@ def join(folder: Path, invitation_file: Path) -> tuple[Path, str, str]:
     coordinator = invitation["coordinator"].encode()
     identity.fingerprint(coordinator)
     public = new_site(folder, folder.name, invitation)
-    proof = identity.sign((folder / "key").read_bytes(), _digest(folder.name, public, coordinator))
+    proof = identity.sign((folder / "key").read_bytes(), request_digest(folder.name, public, invitation))
     request = {"site": folder.name, "public_key": public.decode(), "proof": proof}
     write_json(folder / REQUEST_FILE, request)
     return folder / REQUEST_FILE, identity.fingerprint(public), identity.fingerprint(coordinator)
@@ -77,7 +77,7 @@ def proven_key(request: Mapping[str, Any], name: str, invitation: Invitation, wh
         raise FedsacError(f"{where}: the request of {request.get('site')!r}, not of {name}; add the site by that name")
     public, proof = str(request.get("public_key")).encode(), str(request.get("proof"))
     identity.fingerprint(public)
-    if not identity.signed(public, _digest(name, public, invitation["coordinator"].encode()), proof):
+    if not identity.signed(public, request_digest(name, public, invitation), proof):
         raise FedsacError(
             f"{where}: not signed with its key for this federation; was another invitation used? Have the site join "
             "with this one's invitation.json"
@@ -126,7 +126,21 @@ def require_certificate(path: Path, remedy: str) -> None:
         raise FedsacError(f"{path}: it is no certificate; {remedy}") from None
 
 
-def _digest(name: str, public: bytes, coordinator: bytes) -> bytes:
+def require_certificates(pem: bytes, where: Path) -> None:
+    """Raise unless these are certificates, one after the other."""
+    ends = pem.split(b"-----BEGIN")[1:]
+    try:
+        for part in ends:
+            identity.require_certificate(b"-----BEGIN" + part)
+    except ValueError:
+        ends = []
+    if not ends:
+        raise FedsacError(f"{where}: what should be the authority's certificate is none; ask for the file again")
+
+
+def request_digest(name: str, public: bytes, invitation: Mapping[str, Any]) -> bytes:
+    """What a site signs, with the key that it wants to be known by, to the coordinator of an invitation."""
+    coordinator = str(invitation["coordinator"]).encode()
     said = ["fedsac join", name, public.decode(), identity.fingerprint(coordinator)]
     return hashlib.sha256(canonical(said)).digest()
 

@@ -17,11 +17,12 @@ from fedsac.version import __version__
 SETTINGS = ("seed", "lr", "batch", "local_steps", "dtype")  # what a coordinator decides of how a site trains
 MODULE_SETTINGS = ("momentum", "weight_decay", "clip", "augment", "batch_norm", "hidden")  # of any network, and these
 SCHEDULE_SETTINGS = ("lr_schedule", "rounds")  # where the learning rate is not constant
+CLASS_WEIGHTS = "class_weights"  # where classes are weighted, by each site's own counts
 
 
 def check_settings(site: SiteSettings, asked: Mapping[str, Any], samples: int) -> None:
     """Raise unless the site trains by these settings on so many samples."""
-    known = {*SETTINGS, *MODULE_SETTINGS, *SCHEDULE_SETTINGS}
+    known = {*SETTINGS, *MODULE_SETTINGS, *SCHEDULE_SETTINGS, CLASS_WEIGHTS}
     if not set(SETTINGS) <= set(asked) <= known:
         # Others name functions that the site would import and call, as `network` does.
         raise DeclinedError("settings", f"{', '.join(map(str, asked))} are decided on, and not {', '.join(SETTINGS)}")
@@ -31,6 +32,9 @@ def check_settings(site: SiteSettings, asked: Mapping[str, Any], samples: int) -
     if batch < site.least_batch:
         raise DeclinedError("batch", f"batches of {batch} samples are asked for, and least_batch is {site.least_batch}")
     check_steps(site, int(asked["local_steps"]))
+    if site.private and asked.get(CLASS_WEIGHTS, "none") != "none":
+        # The weights are class counts, which the noise does not cover.
+        raise DeclinedError("private", "class weights are asked for, and this site trains with differential privacy")
     if not 0 < float(asked["lr"]) <= site.highest_lr:
         raise DeclinedError("lr", f"a learning rate of {asked['lr']} is asked for; highest_lr is {site.highest_lr}")
 

@@ -6,7 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from fedsac.errors import FedsacError
-from fedsac.federation.folder import FAILED_FILE, REQUESTED_FILE, Federation
+from fedsac.federation.folder import Federation
+from fedsac.federation.identity import expiry
+from fedsac.federation.requesting import is_requested, stopped
 from fedsac.federation.watch import status
 
 SITE_NUMBERS = {  # by key in a site's status: type and help
@@ -23,14 +25,17 @@ SITE_NUMBERS = {  # by key in a site's status: type and help
 def exposition(federation: Federation) -> str:
     """The status in Prometheus' text format."""
     state = status(federation)
-    run = {
+    run: dict[str, tuple[str, str, float]] = {
         "round": ("gauge", "Rounds that are done", state["round"]),
         "rounds": ("gauge", "Rounds that the run has", state["rounds"]),
         "over": ("gauge", "1: all rounds are done", state["state"] == "over"),
-        "requested": ("gauge", "1: a run was asked for", (federation.server / REQUESTED_FILE).exists()),
-        "failed": ("gauge", "1: the last run ended before it was over", (federation.server / FAILED_FILE).exists()),
+        "requested": ("gauge", "1: a run was asked for", is_requested(federation)),
+        "failed": ("gauge", "1: the last run ended before it was over", bool(stopped(federation))),
         "ledger_lines": ("counter", "Lines of the ledger", state["ledger"]["lines"]),
     }
+    if not federation.insecure:
+        ends = expiry((federation.server / "server.pem").read_bytes()).timestamp()
+        run["certificate_ends"] = ("gauge", "When the server's certificate ends, in seconds since 1970", ends)
     lines = []
     for name, (kind, text, value) in run.items():
         lines += [*_head(name, kind, text), f"fedsac_{name} {_number(value)}"]

@@ -21,7 +21,7 @@ from fedsac.doors import NETWORKS
 from fedsac.errors import FedsacError
 from fedsac.federation.declining import DeclinedError
 from fedsac.federation.folder import SiteSettings
-from fedsac.federation.limits import MODULE_SETTINGS, SCHEDULE_SETTINGS, SETTINGS
+from fedsac.federation.limits import CLASS_WEIGHTS, MODULE_SETTINGS, SCHEDULE_SETTINGS, SETTINGS
 from fedsac.federation.wire import network_of
 from fedsac.models.files import AnyNetwork
 from fedsac.models.module_network import ModuleNetwork, perceptron_of
@@ -35,6 +35,8 @@ def training_settings(config: Config, layout: AnyLayout) -> dict[str, Any]:
     names: list[str] = [*SETTINGS, *(MODULE_SETTINGS if isinstance(layout, ModuleLayout) else ())]
     if config.lr_schedule != "constant":
         names += SCHEDULE_SETTINGS
+    if config.class_weights != "none":
+        names.append(CLASS_WEIGHTS)
     settings = {name: getattr(config, name) for name in names}
     return settings | ({"hidden": list(config.hidden)} if "hidden" in settings else {})
 

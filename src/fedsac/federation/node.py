@@ -10,21 +10,21 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import httpx
 from flwr.app import Error, Message
 
-from fedsac.errors import FedsacError
 from fedsac.federation.answering import answered
 from fedsac.federation.flower_internals import HEARTBEAT_INTERVAL_SECONDS, FleetConnection, framed, unframed
 from fedsac.federation.folder import SiteSettings, write_json
 from fedsac.federation.link import UNDECODABLE
 from fedsac.federation.pending import ORDER_FILE, REPLY_FILE, drop, keep
+from fedsac.federation.renewing_site import NEXT_KEY_FILE, use_next_key
 from fedsac.federation.site import Site
+from fedsac.federation.site_lock import locked
 
 BUSY_POLL_SECONDS, IDLE_POLL_SECONDS = 0.5, 3.0  # between two questions whether there is a message
 BUSY_FOR_SECONDS = 120.0  # after a message, and before the node asks more rarely
@@ -43,8 +43,7 @@ class Node:
 
     def __init__(self, settings: SiteSettings, say: Callable[[str], None]) -> None:
         self.settings, self._say = settings, say
-        ca = None if settings.insecure else (settings.path / "ca.pem").read_bytes()
-        self._connection = FleetConnection(settings.address, ca, (settings.path / "key").read_bytes())
+        self._connection = self._connected_by("key")
         self._site = Site(settings.path)
         self._node, self._trouble, self._stop = 0, "", threading.Event()
 
@@ -82,6 +81,12 @@ class Node:
 
     # -- coming and going
 
+    def _connected_by(self, key: str) -> FleetConnection:
+        """A connection with the key in this file."""
+        own = self.settings
+        ca = None if own.insecure else (own.path / "ca.pem").read_bytes()
+        return FleetConnection(own.address, ca, (own.path / key).read_bytes())
+
     def _enter(self) -> None:
         """Have the server take this node for connected; however long that takes."""
         while True:
@@ -89,6 +94,8 @@ class Node:
                 self._node = self._connection.activate()
                 break
             except httpx.HTTPError as error:
+                if _status(error) == NOT_KNOWN and self._renewed():
+                    break
                 if _status(error) == ACTIVATION_FAILED and self._was_here():
                     self._leave()  # the server still waits for the heartbeats of a process that was killed here
                     if self._activates():
@@ -104,6 +111,19 @@ class Node:
             self._node = self._connection.activate()
         except httpx.HTTPError:
             return False
+        return True
+
+    def _renewed(self) -> bool:
+        """Whether the server knows the new key that waits beside the present one: it is this site's from then on."""
+        if not (self.settings.path / NEXT_KEY_FILE).exists():
+            return False
+        before, self._connection = self._connection, self._connected_by(NEXT_KEY_FILE)
+        if not self._activates():
+            self._connection = before
+            return False
+        use_next_key(self.settings.path)
+        self._say("this site's new key is in use")
+        log.info("the new key is in use")
         return True
 
     def _was_here(self) -> bool:
@@ -228,6 +248,11 @@ def trouble(error: Exception, settings: SiteSettings) -> str:
             )
         return f"the server at {server} answers {status} ({said.strip()}); {again}"
     text = str(error) or type(error).__name__
+    if "certificate has expired" in text:
+        return (
+            f"the certificate of {server} has expired; ask the coordinator to renew it: fedsac federation renew FOLDER "
+            f"certificate; {again}"
+        )
     if "certificate" in text.lower():
         return (
             f"the certificate of {server} is not one of ca.pem's authority, or is for another host ({text}); "
@@ -252,21 +277,3 @@ def _skew(response: httpx.Response) -> float | None:
 def _boot() -> str:
     """A name of this host since it was booted; empty where there is none."""
     return BOOT_FILE.read_text().strip() if BOOT_FILE.exists() else ""
-
-
-@contextmanager
-def locked(settings: SiteSettings) -> Iterator[None]:
-    """Lock a site's folder: one process at a time."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: no lock
-        yield
-        return
-    with (settings.path / "lock").open("wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise FedsacError(
-                f"site {settings.name} is running already, from {settings.path}; stop that one first"
-            ) from None
-        yield

@@ -87,7 +87,7 @@ class Payer:
         facts = {"client": name, "method": federation.config.method, "round": self._session.run.round}
         units = self._session.units_of(name, self._run.reward)
         network = file_network(self._session.prepared.layout, units, arrays)
-        file = ModelFile(network, data.classes, data.features, data.top, dealt.mean, dealt.deviation, facts)
+        file = ModelFile(network, data.classes, data.features, data.top, dealt.mean, dealt.deviation, facts, data.table)
         write_atomic(_model_path(federation, name), file.pack())
         key = (federation.server / "receipts.key").read_bytes()
         write_json(federation.receipts / f"{name}.json", signed_receipt(self._reward_entry(name, digest(arrays)), key))

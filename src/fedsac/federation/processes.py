@@ -1,36 +1,33 @@
-"""Starting Flower's programs: the server (SuperLink) behind the gate, a site's node, the flwr command."""
+"""Starting the programs: Flower's server (SuperLink) behind the gate, and a site's node."""
 
 import ctypes
-import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
-from fedsac.federation.data import read_data
+from fedsac.federation.control import LOOPBACK, NO_TELEMETRY, FlowerControl, environment
+from fedsac.federation.data import read_data, read_raw_data, table_schema
 from fedsac.federation.folder import (
     ACTIVE,
-    FAILED_FILE,
-    REQUESTED_FILE,
+    REVOKED,
     Federation,
     SiteSettings,
     check_address,
     write_json,
 )
-from fedsac.federation.hub import SECRET_VARIABLE, new_secret
+from fedsac.federation.hub import SECRET_VARIABLE
+from fedsac.federation.identity import expiry, fingerprint
 from fedsac.federation.logs import log_to, rotate
-from fedsac.version import __version__
+from fedsac.federation.requesting import is_requested, stop
 
-LOOPBACK = "127.0.0.1"
 HUB = (sys.executable, "-m", "fedsac.federation.hub")
 POLL_SECONDS = 2.0  # between two checks for new sites and requested runs
 RUN_CHECK_SECONDS = 10.0  # between two questions to Flower whether a run is still going
@@ -38,57 +35,12 @@ MAX_SUBMISSIONS = 5  # of a run that Flower ends before it is over, without an e
 START_TIMEOUT_SECONDS = 120  # for Flower's server
 STOP_TIMEOUT_SECONDS = 20  # for a process to end when it is asked to
 PORT_TIMEOUT_SECONDS = 10  # for an earlier server to release its port
-FLWR_TIMEOUT_SECONDS = 120  # for a call of the flwr command
+EXPIRY_DAYS = 30  # before a certificate ends, and the server warns of it
 LOG_LINES = 200  # of the end of a log, in which its last error is looked for
 SHUTDOWN = re.compile(
     r"gracefully|shut(ting)?[ -]?down|Exiting|Background on this error|Finished server|startup failed|Waiting for", re.I
 )
 ERROR = re.compile(r"\w(Error|Exception)\b|\bERROR\b|^error:|\bfailed\b|does not point to|cannot ", re.I)
-NO_TELEMETRY = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}
-APP_TOML = f"""[project]
-name = "fedsac-federation"
-version = "{__version__}"
-description = "The app is in the installed package fedsac; this only names it"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "fedsac"
-
-[tool.flwr.app.components]
-serverapp = "fedsac.federation.app:server"
-clientapp = "fedsac.federation.app:client"
-
-[tool.flwr.app.config]
-"""
-
-
-def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment variables of Flower's processes: no telemetry, update checks or installations, and all of
-    Flower's state in the folder `home`."""
-    programs = str(Path(sys.executable).parent)
-    path = os.pathsep.join([programs, os.environ.get("PATH", "")])
-    return {
-        **os.environ,
-        **NO_TELEMETRY,
-        "FLWR_HOME": str(home),
-        "PATH": path,
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONUTF8": "1",
-        **more,
-    }
-
-
-def program(name: str) -> str:
-    """The path of one of Flower's programs."""
-    path = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-    if path is None:
-        raise FedsacError(f"{name} is not installed; a federation needs fedsac[flower]")
-    return path
 
 
 def start_process(command: list[str], env: dict[str, str], log: Path) -> "subprocess.Popen[bytes]":
@@ -112,6 +64,7 @@ class Server:
         self.federation, self.say = federation, say
         self.control = FlowerControl(federation, insecure=federation.insecure)
         self.registered: dict[str, int] = federation.nodes()
+        self.keys: dict[str, str] = federation.registered_keys()
         self.run, self.submissions, self.next_check = "", 0, 0.0
 
     def serve(self) -> None:
@@ -124,6 +77,8 @@ class Server:
         host = check_address(f.address)
         if f.insecure:
             self.say("WARNING: insecure = true: models and replies cross the network unencrypted")
+        else:
+            self._warn_of_expiry()
         _require_free(LOOPBACK, f.control_port)
         command = [
             *(*HUB, "superlink", "--host", LOOPBACK, "--port", str(f.control_port)),
@@ -159,24 +114,34 @@ class Server:
                 if process is not None:
                     stop_process(process)
 
+    def _warn_of_expiry(self) -> None:
+        ends = expiry((self.federation.server / "server.pem").read_bytes())
+        if (ends - datetime.now(UTC)).days < EXPIRY_DAYS:
+            renew = f"fedsac federation renew {self.federation.path} certificate"
+            self.say(f"WARNING: the server's certificate ends on {ends:%Y-%m-%d}; renew it before: {renew}")
+
     def _follow_sites(self) -> None:
-        """Register the keys of new sites, remove those that were revoked, and submit a requested run."""
+        """Register the keys of new sites, remove those that were revoked or renewed, and submit a requested run."""
         for name, site in ({} if self.federation.insecure else self.federation.sites()).items():
-            if site["status"] == ACTIVE and name not in self.registered:
+            key, gone = fingerprint(site["public_key"].encode()), site["status"] == REVOKED
+            if name in self.registered and (gone or self.keys[name] != key):
+                self.control.unregister(self.registered.pop(name))
+                self._write_nodes()
+                self.say(f"the key of {name} is revoked" if gone else f"{name} has a new key, {key}")
+            if name not in self.registered and site["status"] == ACTIVE:
                 known = self.registered.values()
                 self.registered[name] = self.control.register(site["public_key"], name, known)
-            elif site["status"] == "revoked" and name in self.registered:
-                self.control.unregister(self.registered.pop(name))
-                self.say(f"the key of {name} is revoked")
-            else:
-                continue
-            write_json(self.federation.server / "nodes.json", {"nodes": self.registered})
+                self.keys[name] = key
+                self._write_nodes()
         self._submit_requested_run()
+
+    def _write_nodes(self) -> None:
+        keys = {name: self.keys[name] for name in self.registered}
+        write_json(self.federation.server / "nodes.json", {"nodes": self.registered, "keys": keys})
 
     def _submit_requested_run(self) -> None:
         """Submit a run that was requested, and again if Flower has ended it: the coordinator then resumes it."""
-        requested = self.federation.server / REQUESTED_FILE
-        if not requested.exists():
+        if not is_requested(self.federation):
             self.run, self.submissions = "", 0
             return
         if self.run:
@@ -187,95 +152,21 @@ class Server:
             if not mine or not str(mine[0].get("status", "")).startswith("finished"):
                 return
         if self.submissions == MAX_SUBMISSIONS:
-            requested.unlink(missing_ok=True)
             log = self.federation.server / "superlink.log"
-            reason = f"Flower ended the run {MAX_SUBMISSIONS} times before it was over; see {log}"
-            write_atomic(self.federation.server / FAILED_FILE, reason.encode())
+            stop(self.federation, f"Flower ended the run {MAX_SUBMISSIONS} times before it was over; see {log}")
             return
         self.submissions += 1
         self.run, self.next_check = self.control.submit(), time.monotonic() + RUN_CHECK_SECONDS
         self.say(f"submitted to Flower as run {self.run}")
 
 
-class FlowerControl:
-    """Calls the flwr command for the coordinator's own server, on loopback."""
-
-    def __init__(self, federation: Federation, *, insecure: bool = False) -> None:
-        """Write the command's configuration and the app that runs are submitted as."""
-        self.federation = federation
-        self.home = federation.server / "flwr"
-        self.home.mkdir(exist_ok=True)
-        self.app = federation.server / "app"
-        self.app.mkdir(exist_ok=True)
-        write_atomic(self.app / "pyproject.toml", APP_TOML.encode())
-        trust = f"root-certificates = {json.dumps(str(federation.server / 'ca.pem'))}"
-        connection = (
-            '[superlink]\ndefault = "federation"\n\n[superlink.federation]\n'
-            f'address = "{LOOPBACK}:{federation.control_port}"\n'
-            f"{'insecure = true' if insecure else trust}\n"
-        )
-        write_atomic(self.home / "config.toml", connection.encode())
-        self.secret = new_secret(self.home, f"{LOOPBACK}:{federation.control_port}")
-
-    def register(self, public_key: str, name: str, known: Collection[int] = ()) -> int:
-        """Register a site's key; returns its node. The server may have been killed after Flower had taken the key and
-        before the node was written down: then it is the one that is not `known`."""
-        key = self.federation.server / "flwr" / f"{name}.pub"  # from sites.json, not from the site's folder
-        key.write_text(public_key)
-        try:
-            return int(self._flwr("supernode", "register", str(key), "federation", "--name", name)["node-id"])
-        except FedsacError as error:
-            unknown = self.registered_nodes() - set(known) if "already in use" in str(error) else set()
-            if len(unknown) != 1:
-                raise
-            return unknown.pop()
-
-    def unregister(self, node: int) -> None:
-        """Remove a node's key; it may have been removed before the server was killed."""
-        try:
-            self._flwr("supernode", "unregister", str(node), "federation")
-        except FedsacError:
-            if node in self.registered_nodes():
-                raise
-
-    def registered_nodes(self) -> set[int]:
-        """The nodes whose keys Flower has."""
-        return {int(node["node-id"]) for node in self.nodes() if node["status"] != "unregistered"}
-
-    def submit(self, *more: str) -> str:
-        """Start a run; returns Flower's id of it."""
-        return str(self._flwr("run", str(self.app), "federation", *more)["run-id"])
-
-    def nodes(self) -> list[dict[str, Any]]:
-        return list(self._flwr("supernode", "list", "federation").get("nodes", []))
-
-    def runs(self) -> list[dict[str, Any]]:
-        return list(self._flwr("list", "federation").get("runs", []))
-
-    def _flwr(self, *arguments: str) -> dict[str, Any]:
-        command = [program("flwr"), *arguments, "--format", "json"]
-        done = subprocess.run(
-            command,
-            env=environment(self.home),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=FLWR_TIMEOUT_SECONDS,
-        )
-        try:
-            reply = json.loads(done.stdout[done.stdout.index("{") :])
-        except ValueError:
-            reply = {"success": False, "error-message": " ".join((done.stderr or done.stdout).split())[-300:]}
-        if not reply.get("success", True):
-            raise FedsacError(f"flwr {arguments[0]}: {reply.get('error-message')}")
-        return dict(reply)
-
-
 def run_site(folder: Path, say: Callable[[str], None]) -> None:
     """Run a site's node until interrupted."""
     s = SiteSettings.load(folder)
     # Read the data once here, so that a missing or damaged file is reported before the site joins.
-    samples = len(read_data(s.data, s.path, s.label).x)
+    by = table_schema(s.path)
+    table = read_data(s.data, s.path, s.label) if by is None else read_raw_data(s.data, s.path, by, s.name)
+    samples = len(table.x)
     if s.insecure:
         say("WARNING: insecure = true: models and replies cross the network unencrypted")
     say(f"site {s.name}: {samples} samples in {s.data}, server {s.address}")
@@ -304,6 +195,14 @@ def _require_free(host: str, port: int) -> None:
         f"port {port} on {host} is in use; is this federation's server running already? Else write another "
         "control_port in federation.toml"
     )
+
+
+def require_stopped(federation: Federation) -> None:
+    """Raise if the server is running: it has read its certificates, and its sites would be shown others."""
+    if is_listening(LOOPBACK, federation.control_port):
+        raise FedsacError(
+            f"the server of {federation.path} is running; stop it, renew, and start it again: sites wait meanwhile"
+        )
 
 
 def is_listening(host: str, port: int) -> bool:

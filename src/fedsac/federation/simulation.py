@@ -16,13 +16,11 @@ from fedsac.config import Config
 from fedsac.core.module_layout import ModuleLayout
 from fedsac.data.dataset import DataSet
 from fedsac.errors import FedsacError
-from fedsac.federation.folder import EXCLUDED_SETTINGS, FAILED_FILE, REQUESTED_FILE, Federation
+from fedsac.federation.control import LOOPBACK, FlowerControl, environment
+from fedsac.federation.folder import EXCLUDED_SETTINGS, Federation
 from fedsac.federation.hub import SECRET_VARIABLE
 from fedsac.federation.processes import (
     HUB,
-    LOOPBACK,
-    FlowerControl,
-    environment,
     free_port,
     is_listening,
     last_line,
@@ -30,6 +28,7 @@ from fedsac.federation.processes import (
     stop_process,
     wait_until_ready,
 )
+from fedsac.federation.requesting import is_requested, request, stopped
 from fedsac.federation.setup import init
 from fedsac.runs.setup import DEFAULTS, prepare
 
@@ -51,7 +50,7 @@ def simulate(config: Config, path: Path, say: Callable[[str], None]) -> None:
         *(*HUB, "superlink", "--simulation", "--insecure", "--host", LOOPBACK),
         *("--port", str(federation.control_port), "--disable-runtime-dependency-installation"),
     ]
-    (federation.server / REQUESTED_FILE).touch()
+    request(federation)
     variables = {"FEDSAC_FEDERATION": str(federation.path), SIMULATED_VARIABLE: "1", "OMP_NUM_THREADS": "1"}
     variables[SECRET_VARIABLE] = str(control.secret)
     log = federation.server / "superlink.log"
@@ -68,14 +67,14 @@ def simulate(config: Config, path: Path, say: Callable[[str], None]) -> None:
 
 def _wait(federation: Federation, control: FlowerControl, run: str) -> None:
     """Wait for the run's end; raise if it failed."""
-    while (federation.server / REQUESTED_FILE).exists():
+    while is_requested(federation):
         time.sleep(2)
         ours = [known for known in control.runs() if str(known.get("run-id")) == run]
         over = ours and str(ours[0].get("status", "")).startswith("finished")
-        if over and (federation.server / REQUESTED_FILE).exists():
+        if over and is_requested(federation):
             raise FedsacError(f"Flower's simulation has ended; {last_line(federation.server / 'superlink.log')}")
-    if (federation.server / FAILED_FILE).exists():
-        raise FedsacError((federation.server / FAILED_FILE).read_text())
+    if reason := stopped(federation):
+        raise FedsacError(reason)
 
 
 def deal_out(config: Config, path: Path) -> None:
@@ -86,6 +85,8 @@ def deal_out(config: Config, path: Path) -> None:
             raise FedsacError(f"engine flower-simulation has no {name}; leave --{option} out, or use --engine local")
     (ready,) = prepare([config])
     dealt, data = ready.split, ready.split.data
+    if data.table is not None:
+        raise FedsacError("engine flower-simulation has no schema of tables; use --engine local, or a federation")
     init(path, list(dealt.clients), f"{LOOPBACK}:{free_port()}")
     labels = np.array(data.classes)
     any_network = isinstance(ready.layout, ModuleLayout)

@@ -26,12 +26,13 @@ from fedsac.contributions.measurement import Measurement
 from fedsac.contributions.standalone import trained_alone
 from fedsac.core.metrics import accuracy
 from fedsac.core.module_layout import AnyLayout, ModuleLayout
+from fedsac.data.concerns import concerns_of
 from fedsac.data.dataset import DataSet
 from fedsac.data.files.tables import Table
 from fedsac.data.split import Split
 from fedsac.errors import FedsacError
 from fedsac.federation import identity
-from fedsac.federation.data import read_data, schema_of, site_data
+from fedsac.federation.data import agreed_table, read_data, read_raw_data, schema_of, site_data
 from fedsac.federation.declining import DECLINED, DIVERGED, FAILED, OWN_NETWORK, VERSION, DeclinedError
 from fedsac.federation.disclosure import disclosed
 from fedsac.federation.folder import SiteSettings, private_file, read_json, write_json
@@ -48,6 +49,7 @@ from fedsac.methods.base import Assignment
 from fedsac.models.files import ModelFile
 from fedsac.models.network import Network
 from fedsac.models.start import with_statistics
+from fedsac.models.table import TableSchema
 from fedsac.runs.network import STATISTICS_SAMPLES
 from fedsac.runs.setup import Prepared, prepare_split
 from fedsac.version import __version__
@@ -110,6 +112,8 @@ class Site:
             # Else no model that is sent later could be another one.
             raise DeclinedError("model", "the terms do not say which model; does the coordinator need a newer fedsac?")
         table, data = self._data(terms)
+        for concern in concerns_of(data):
+            self._log(f"warning: {concern}")
         check_settings(self.settings, terms.settings, len(data.y))
         if terms.network is not None:
             self._prepare(terms)
@@ -177,7 +181,7 @@ class Site:
         facts = {"client": self.settings.name, "method": body["method"], "round": order.round}
         schema = terms.schema
         file = ModelFile(
-            network, schema.classes, schema.features, schema.top, terms.mean, terms.deviation, facts
+            network, schema.classes, schema.features, schema.top, terms.mean, terms.deviation, facts, self._corrected()
         ).pack()
         write_atomic(self.settings.path / "reward.safetensors", file)
         write_json(self.settings.path / "receipt.json", dict(order.facts["receipt"]))
@@ -291,13 +295,24 @@ class Site:
         """The site's data as it is, and in the federation's order."""
         own = self.settings
         try:
-            table = read_data(own.data, own.path, own.label)
+            table = self._table(terms)
         except FedsacError as error:
-            raise DeclinedError("data", str(error)) from None
+            raise DeclinedError("data" if terms.table is None else "schema", str(error)) from None
         try:
             return table, site_data(table, terms.schema, terms.channel, f"{own.name}: {own.data}")
         except FedsacError as error:
             raise DeclinedError("schema", str(error)) from None
+
+    def _table(self, terms: JoinTerms) -> Table:
+        own = self.settings
+        if terms.table is None:
+            return read_data(own.data, own.path, own.label)
+        return read_raw_data(own.data, own.path, agreed_table(own.path, terms.table), own.name)
+
+    def _corrected(self) -> TableSchema | None:
+        """The federation's schema of tables with this site's own corrections, which never leave it."""
+        agreed, own = self._terms.table, self.settings
+        return None if agreed is None else agreed_table(own.path, agreed).without_silos(but=own.name)
 
     def _training_clients(self, layout: AnyLayout) -> Clients:
         """This site as the only client, if it trains such a model, and not more often than it wants to."""

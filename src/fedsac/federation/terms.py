@@ -10,9 +10,11 @@ from torch import Tensor
 from fedsac.config import Config
 from fedsac.core.module_layout import AnyLayout
 from fedsac.federation.data import Schema
+from fedsac.federation.declining import DeclinedError
 from fedsac.federation.folder import SiteSettings
 from fedsac.federation.networks import built_here
 from fedsac.federation.wire import submodel
+from fedsac.models.table import TableSchema
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,16 @@ class JoinTerms:
     settings: dict[str, Any]
     sizes: tuple[int, ...] | None  # of a perceptron; terms that an earlier version agreed on do not say
     network: dict[str, Any] | None  # of any other network: what it is called, its structure's hash
+    table: TableSchema | None = None  # what the columns of everybody's table mean, if the federation says so
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> "JoinTerms":
         arrays = np.array(facts["channel"], np.int64), np.array(facts["mean"]), np.array(facts["deviation"])
         sizes = tuple(facts["sizes"]) if "sizes" in facts else None
-        return cls(Schema.of_dict(facts["schema"]), *arrays, facts["settings"], sizes, facts.get("network"))
+        table = TableSchema.of_dict(facts["table"]) if "table" in facts else None
+        if table is not None and table.sha256 != facts.get("table_sha256"):
+            raise DeclinedError("terms", "the schema of the tables is not the one whose hash is in the terms")
+        return cls(Schema.of_dict(facts["schema"]), *arrays, facts["settings"], sizes, facts.get("network"), table)
 
     def config(self, own: SiteSettings) -> Config:
         """The settings by which a site trains, as those of a run of its own."""

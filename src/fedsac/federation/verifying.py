@@ -1,6 +1,7 @@
 """`fedsac federation verify`: at the coordinator everything in its folder, at a site what the site has."""
 
 from pathlib import Path
+from typing import Any
 
 from fedsac.errors import FedsacError
 from fedsac.federation import identity
@@ -8,6 +9,8 @@ from fedsac.federation.folder import Federation, SiteSettings, read_json
 from fedsac.federation.guard import printable, reply_digest
 from fedsac.federation.history import History, check_receipt
 from fedsac.federation.ledger import Entry, read
+from fedsac.federation.renewing import former_signers
+from fedsac.federation.renewing_site import own_keys
 from fedsac.federation.wire import arrays_of, digest
 from fedsac.models.files import ModelFile
 
@@ -37,7 +40,7 @@ def _verified(federation: Federation) -> list[str]:
         )
     entries = read(federation.ledger)
     lines = [f"ledger: {_length_and_head(entries)}, and the chain holds", _check_signatures(federation, entries)]
-    keys = [(federation.server / "receipts.pub").read_bytes()]
+    keys = [*former_signers(federation), (federation.server / "receipts.pub").read_bytes()]
     for path in sorted(federation.receipts.glob("*.json")) if federation.receipts.exists() else []:
         lines += _check_receipt(path, entries, keys, federation.path)
     for site in sorted(path.parent for path in federation.path.glob("*/site.toml")):
@@ -68,7 +71,7 @@ def _verified_site(folder: Path, ledger: Path | None) -> list[str]:
     if ledger is not None:
         entries = read(ledger)
         history.check_ledger(entries, ledger)
-        _check_own_signatures(site.name, (site.path / "key.pub").read_bytes(), entries, ledger)
+        _check_own_signatures(site.name, own_keys(site.path), entries, ledger)
         lines.append(f"{ledger}: {_length_and_head(entries)}; the first {length} are those that this site has signed")
     else:
         entries = []
@@ -100,14 +103,17 @@ def _length_and_head(entries: list[Entry]) -> str:
 
 def _check_signatures(federation: Federation, entries: list[Entry]) -> str:
     """Every answer that a round counts must come with its site's signature over the ledger as it was then."""
-    keys = {name: site["public_key"].encode() for name, site in federation.sites().items()}
+    sites = federation.sites().items()
+    keys = {name: [key.encode() for key in (*site.get("former_keys", []), site["public_key"])] for name, site in sites}
     counted, signed = 0, {}
     for entry in entries:
         body, where = entry["body"], f"{federation.ledger}: line {entry['seq'] + 1}"
+        if entry["kind"] == "renewed" and body["site"] in keys:
+            _next_key(keys[body["site"]], body, where)
         if entry["kind"] == "signed":
             _check_head(entry, entries, where)
             for name in body["sites"]:
-                if name not in keys or not _is_signed(keys[name], name, entry):
+                if name not in keys or not _is_signed(keys[name][0], name, entry):
                     raise FedsacError(f"{where}: not signed by {name}: the ledger was rewritten")
                 counted += 1
             signed = {(body["what"], body["round"]): set(body["sites"])}
@@ -131,10 +137,20 @@ def _is_signed(key: bytes, name: str, entry: Entry) -> bool:
     return identity.signed(key, digest, said["signature"])
 
 
-def _check_own_signatures(name: str, key: bytes, entries: list[Entry], ledger: Path) -> None:
+def _next_key(keys: list[bytes], body: dict[str, Any], where: str) -> None:
+    """Go on to the key that a site has signed with from this line on: the first in `keys` is the one in use."""
+    del keys[0]
+    if not keys or identity.fingerprint(keys[0]) != body["key"]:
+        raise FedsacError(f"{where}: {body['site']} had no such key in sites.json: one of the two was changed")
+
+
+def _check_own_signatures(name: str, keys: list[bytes], entries: list[Entry], ledger: Path) -> None:
     for entry in entries:
-        if entry["kind"] == "signed" and name in entry["body"]["sites"] and not _is_signed(key, name, entry):
-            raise FedsacError(f"{ledger}: line {entry['seq'] + 1} has a signature of {name} that {name} has not made")
+        where = f"{ledger}: line {entry['seq'] + 1}"
+        if entry["kind"] == "renewed" and entry["body"]["site"] == name:
+            _next_key(keys, entry["body"], where)
+        if entry["kind"] == "signed" and name in entry["body"]["sites"] and not _is_signed(keys[0], name, entry):
+            raise FedsacError(f"{where} has a signature of {name} that {name} has not made")
 
 
 def _check_receipt(path: Path, entries: list[Entry], keys: list[bytes], base: Path) -> list[str]:

@@ -6,11 +6,12 @@ from typing import Any
 from fedsac.config import FORMAT_VERSION
 from fedsac.core.metrics import display_name
 from fedsac.errors import FedsacError
-from fedsac.federation.folder import FAILED_FILE, REQUESTED_FILE, Federation
+from fedsac.federation.folder import Federation
 from fedsac.federation.ledger import Entry, read
+from fedsac.federation.requesting import is_requested, stopped
 
 POLL_SECONDS = 1.0
-OVER, UNDER_WAY, NOT_BEGUN = "over", "under way", "not begun"
+OVER, UNDER_WAY, STOPPED, NOT_BEGUN = "over", "under way", "stopped", "not begun"
 
 
 def status(federation: Federation) -> dict[str, Any]:
@@ -24,6 +25,7 @@ def status(federation: Federation) -> dict[str, Any]:
         "rounds": federation.config.rounds,
         "round": max(rounds, default=0),
         "state": _state(federation),
+        "stopped": stopped(federation) or None,
         "sites": {name: _site(name, site["status"], entries) for name, site in federation.sites().items()},
         "ledger": {"lines": len(entries), "head": entries[-1]["hash"] if entries else None},
     }
@@ -32,7 +34,9 @@ def status(federation: Federation) -> dict[str, Any]:
 def _state(federation: Federation) -> str:
     if federation.is_over:
         return OVER
-    return UNDER_WAY if (federation.server / REQUESTED_FILE).exists() else NOT_BEGUN
+    if is_requested(federation):
+        return UNDER_WAY
+    return STOPPED if stopped(federation) or federation.ledger.exists() else NOT_BEGUN
 
 
 def _site(name: str, invited: str, entries: list[Entry]) -> dict[str, Any]:
@@ -66,6 +70,7 @@ def as_table(state: dict[str, Any]) -> str:
         rows.append((name, "aside" if site["aside"] else site["status"], *(_cell(value) for value in cells)))
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += [f"stopped: {state['stopped']}"] if state["stopped"] else []
     lines += [f"{n}: {s['last_refusal']}" for n, s in state["sites"].items() if s["last_refusal"]]
     return "\n".join(lines)
 
@@ -80,7 +85,7 @@ def follow(federation: Federation, say: Callable[[str], None], sleep: Callable[[
     """Report new entries of the ledger until the run is over; the server may be restarted meanwhile."""
     reported = len(read(federation.ledger)) if federation.ledger.exists() else 0
     size = 0
-    while (federation.server / REQUESTED_FILE).exists():
+    while is_requested(federation):
         sleep(POLL_SECONDS)
         if not federation.ledger.exists() or federation.ledger.stat().st_size == size:
             continue
@@ -90,8 +95,8 @@ def follow(federation: Federation, say: Callable[[str], None], sleep: Callable[[
             if text := _event_text(entry, federation.config.rounds):
                 say(text)
         reported = len(entries)
-    if (federation.server / FAILED_FILE).exists():
-        raise FedsacError((federation.server / FAILED_FILE).read_text())
+    if reason := stopped(federation):
+        raise FedsacError(reason)
     say(as_table(status(federation)))
 
 
@@ -109,5 +114,6 @@ def _event_text(entry: Entry, rounds: int) -> str:
         "left": lambda: f"{body['site']} is gone ({body['status']})",
         "readmitted": lambda: f"{body['site']} is asked again",
         "delivered": lambda: f"{body['site']} has its reward",
+        "renewed": lambda: f"{body['site'] or 'the coordinator'} has a new key, {body['key']}",
     }
     return kinds[entry["kind"]]() if entry["kind"] in kinds else ""

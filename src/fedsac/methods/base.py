@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsac import rng
 from fedsac.compute import evaluation, training
-from fedsac.compute.batches import stacked_batches
+from fedsac.compute.batches import balanced_weights, stacked_batches
 from fedsac.compute.importance import first_order_importance, stored_importance
 from fedsac.compute.modules.importance import module_importance
 from fedsac.compute.modules.inputs import draw_changes
@@ -49,6 +49,7 @@ class Task:
     size_shares: tuple[float, ...] = ()  # n_i / max n; in CLA the clients' shares of the classes
     metric: Metric = accuracy
     lr_schedule: str = "constant"
+    class_weights: str = "none"  # of the server's own steps, too: by the counts of what it trains on
 
     def rate(self, round: int) -> float:
         """The learning rate of a round."""
@@ -89,8 +90,9 @@ class Task:
     def steps(self, params: Tensor, samples: Samples, steps: int, round: int) -> Tensor:
         """A model [parameters] after SGD steps by the server on its own samples, with the clients' learning rate and
         batch size."""
+        weights = balanced_weights(samples.y.cpu().numpy()) if self.class_weights == "balanced" else None
         rows, weight = stacked_batches(
-            [np.arange(len(samples.y))], [steps], self.batch, [self.stream("server steps", round)]
+            [np.arange(len(samples.y))], [steps], self.batch, [self.stream("server steps", round)], [weights]
         )
         device, dtype = params.device, params.dtype
         drawn = Batches(torch.from_numpy(rows).to(device), torch.from_numpy(weight).to(device, dtype))

@@ -20,6 +20,7 @@ from fedsac.errors import FedsacError
 from fedsac.models.module_network import ModuleNetwork
 from fedsac.models.network import Network
 from fedsac.models.start import NetworkSpec, initial_network
+from fedsac.models.table import TableSchema
 
 AnyNetwork = Network | ModuleNetwork
 
@@ -42,6 +43,7 @@ class ModelFile:
 
     Inputs are normalised by feature, `(x / top - mean) / deviation`: `top` is the brightest value of an image (255 for
     bytes) and 1 for tables, `mean` and `deviation` are [features]. `facts` are further JSON values kept in the file.
+    `table` says how the inputs come from the columns of a table, if a schema did.
     """
 
     network: AnyNetwork
@@ -51,6 +53,7 @@ class ModelFile:
     mean: np.ndarray
     deviation: np.ndarray
     facts: dict[str, Any]
+    table: TableSchema | None = None
 
     def pack(self) -> bytes:
         """The content of the file."""
@@ -62,6 +65,7 @@ class ModelFile:
             "top": self.top,
             "mean": self.mean.tolist(),
             "deviation": self.deviation.tolist(),
+            **({} if self.table is None else {"table": self.table.as_dict()}),
             **self.facts,
         }
         return save_tensors(self.network.state(), {"fedsac": json.dumps(metadata, allow_nan=False)})
@@ -91,6 +95,9 @@ class ModelFile:
             network = Network.from_state(tensors) if about is None else _module_network(about, known, tensors, trusted)
             normalisation = np.array(metadata.pop("mean")), np.array(metadata.pop("deviation"))
             named = (tuple(metadata.pop("classes")), tuple(metadata.pop("features")), float(metadata.pop("top")))
+            table = TableSchema.of_dict(metadata.pop("table")) if "table" in metadata else None
+            if table is not None and (table.features, table.classes) != named[1::-1]:
+                raise ValueError
             if normalisation[0].shape != normalisation[1].shape or not all(np.isfinite(n).all() for n in normalisation):
                 raise ValueError
             if isinstance(network, Network) and (
@@ -99,7 +106,7 @@ class ModelFile:
                 raise ValueError
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, ArithmeticError, StopIteration):
             raise FedsacError(f"{path}: its description does not fit its weights; is it damaged?") from None
-        return cls(network, *named, *normalisation, metadata)
+        return cls(network, *named, *normalisation, metadata, table)
 
     def normalised(self, x: np.ndarray) -> torch.Tensor:
         """Inputs [n, features] as stored in the data, normalised for the network."""

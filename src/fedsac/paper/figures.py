@@ -15,7 +15,8 @@ from fedsac.paper.results import Results, Run
 from fedsac.paper.settings import SCENES
 from fedsac.paper.tables import READS_BETA, Index, table9_beta
 from fedsac.report.charts import Series, clients_by_method, contribution_reward, lines, scatter
-from fedsac.report.drawing import pdf, svg
+from fedsac.report.drawing import svg
+from fedsac.report.pdf import available, pdf
 from fedsac.report.shapes import Drawing
 
 NamedDrawing = tuple[str, Drawing]  # the name is that of the file, without suffix
@@ -139,11 +140,13 @@ def _slug(column: Column) -> str:
 
 
 def draw(results: Results, folder: Path, label: str = "last") -> list[tuple[str, str]]:
-    """Write every figure as .svg and .pdf into `folder`; returns names, and paths relative to the folder's parent."""
+    """Write every figure as .svg and, where that is installed, as .pdf into `folder`; returns names, and paths relative
+    to the folder's parent."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, drawing in all_figures(results, label):
         write_atomic(folder / f"{name}.svg", svg(drawing).encode(), durable=False)
-        write_atomic(folder / f"{name}.pdf", pdf(drawing), durable=False)
+        if available():
+            write_atomic(folder / f"{name}.pdf", pdf(drawing), durable=False)
         written.append((name, f"{folder.name}/{name}.svg"))
     return written

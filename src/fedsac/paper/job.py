@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,34 +18,53 @@ from fedsac.config import FORMAT_VERSION, RULES, Config, check_rules, read
 from fedsac.errors import FedsacError
 from fedsac.paper.experiments import FIGURE_SCENES
 from fedsac.paper.results import Results, summarise
+from fedsac.runs.spread import resume_spread
 from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import Watcher
+from fedsac.runs.workers import Workers, spread
 from fedsac.version import __version__
 
 CHANGEABLE_SETTINGS = ("device", "threads", "data_dir")  # that may change when runs are resumed
 SECONDS_FILE = "seconds.json"  # the time spent on all runs so far
 
 
-def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher) -> None:
+def carry_out(configs: Sequence[Config], out: Path, watcher: Watcher, workers: Workers | None = None) -> None:
     """Complete every run in a folder of its own below `out`. Finished runs are not repeated, interrupted ones are
-    resumed; runs on one data set train together in one stack."""
+    resumed; runs on one data set train together in one stack, or, with `workers`, in several."""
+    todo = begun(configs, out)
+    if workers is not None and not workers.ray:
+        with _timed(out):
+            resume_spread(stacks([(todo, out)]), workers.processes, watcher, every_round=False, keep_models=False)
+        return
+    for _, group in groupby(todo, _group):
+        runs = {run_folder(out, config): config for config in group}
+        with _timed(out):
+            if workers is not None:
+                spread(runs, workers, watcher, keep_models=False)
+            else:
+                resume_together(list(runs), watcher, every_round=False, keep_models=False)
+
+
+def begun(configs: Sequence[Config], out: Path) -> list[Config]:
+    """The runs that are not finished, each with a folder below `out` from which it can be taken up."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        todo = [config for config in configs if not _finished(out, config)]
+        todo = unfinished(configs, out)
         for config in todo:
             _write_config(out, config)
     except OSError as error:
         raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
     # Runs with the same clients next to each other: then they can share the drawn batches.
-    todo.sort(key=lambda config: (*_group(config), str(config.scene), config.clients, config.seed))
-    for _, group in groupby(todo, _group):
-        start = time.monotonic()
-        try:
-            resume_together(
-                [run_folder(out, config) for config in group], watcher, every_round=False, keep_models=False
-            )
-        finally:
-            _add_seconds(out, time.monotonic() - start)
+    return sorted(todo, key=lambda config: (*_stack(config), config.seed))
+
+
+def stacks(parts: Iterable[tuple[Sequence[Config], Path]]) -> list[list[Path]]:
+    """The folders of runs (each part with the folder that they lie below) as stacks for several processes: those on one
+    scene together."""
+    found = [(list(stack), out) for configs, out in parts for _, stack in groupby(configs, _stack)]
+    # The largest first: what is left at the end is small, and no process works long alone.
+    found.sort(key=lambda each: -sum(config.clients or 0 for config in each[0]))
+    return [[run_folder(out, config) for config in stack] for stack, out in found]
 
 
 def collected(configs: Sequence[Config], out: Path, *, quick: bool) -> Results:
@@ -68,6 +88,21 @@ def _group(config: Config) -> tuple[str, int]:
     # Runs with many clients apart: they fill a device by themselves, and what an interruption costs is less.
     assert config.clients is not None
     return config.data, config.clients
+
+
+def _stack(config: Config) -> tuple[str, int, str]:
+    """Runs with the same key train together where several processes share the work."""
+    return *_group(config), str(config.scene)
+
+
+@contextmanager
+def _timed(out: Path) -> Iterator[None]:
+    """Add the time that passes inside the `with` block to the folder's."""
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        add_seconds(out, time.monotonic() - start)
 
 
 def run_folder(out: Path, config: Config) -> Path:
@@ -98,7 +133,8 @@ def _write_config(out: Path, config: Config) -> None:
     write_atomic(folder / "config.toml", config.toml().encode(), durable=False)
 
 
-def _add_seconds(out: Path, seconds: float) -> None:
+def add_seconds(out: Path, seconds: float) -> None:
+    """Count so many seconds of work on the runs in a folder."""
     write_atomic(
         out / SECONDS_FILE, json.dumps({"format_version": FORMAT_VERSION, "seconds": _seconds(out) + seconds}).encode()
     )

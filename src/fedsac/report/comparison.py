@@ -12,6 +12,7 @@ from fedsac.report.markup import Cell, Figure, figure, grid, number, paragraph, 
 from fedsac.report.reading import Run, settings
 from fedsac.report.shapes import Drawing
 from fedsac.report.significance import PAGE_EXPLAINED, of_splits, significance_tables
+from fedsac.report.warned import warned
 from fedsac.runs.comparison import COLUMNS as MEASURED
 from fedsac.runs.comparison import Row, measured, seeds_of, subject
 from fedsac.runs.labels import LABELS
@@ -34,7 +35,7 @@ COLUMNS = (
 )
 # Settings that say what is learned from which data: runs that differ in one of them are not tested against each other.
 SAME_PROBLEM = (
-    *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label"),
+    *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label", "schema"),
     *("contribution", "contributions", "standalone_checkpoints"),  # gamma is taken with them
 )
 NOT_COMPARED = ("seed", "threads", "device", "data_dir")  # settings in which runs of one group may differ
@@ -129,7 +130,7 @@ def rival_groups(groups: Sequence[Group]) -> list[list[Group]]:
 
 def where(runs: Sequence[Run]) -> str:
     """The data set and scene that all runs share."""
-    data, scenes = {run.config.data for run in runs}, {run.config.scene for run in runs}
+    data, scenes = {run.data for run in runs}, {run.config.scene for run in runs} - {"silos"}
     shared = [*(data if len(data) == 1 else ()), *(s for s in (scenes if len(scenes) == 1 else ()) if s)]
     return ", ".join(shared) or "several data sets"
 
@@ -210,6 +211,7 @@ def body(runs: Sequence[Run], drawn: Sequence[Figure]) -> str:
     parts = []
     if late := [run.name for run in runs if not run.finished]:
         parts.append(paragraph(f"Unfinished, and shown as far as they are: {', '.join(late)}.", "badge"))
+    parts += warned(runs)
     said = f"Contributions and rewards are {runs[0].metric}. {EXPLAINED}"
     what = subject(rows)
     heading = "Methods" if what == "method" else f"By {what},"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from fedsac.errors import FedsacError
 from fedsac.report import comparison, single
-from fedsac.report.drawing import pdf, svg
+from fedsac.report.drawing import svg
 from fedsac.report.markup import Figure
+from fedsac.report.pdf import pdf
 from fedsac.report.reading import Run, read_runs
 from fedsac.runs.result import Result
 

@@ -96,6 +96,12 @@ def _plot(drawing: Drawing, kind: str) -> str:
     return f'<div class="{f"plot {kind}".strip()}">{drawn}</div>'
 
 
+def details(name: str, said: str, content: str) -> str:
+    """Something folded away under a line that says what it is: a name, which may be written from right to left, and
+    what is said of it."""
+    return f"<details><summary><bdi>{text(name)}</bdi>{text(said)}</summary>\n{content}</details>\n"
+
+
 def section(title: str, *parts: str) -> str:
     return f"<section><h2>{text(title)}</h2>\n{''.join(parts)}</section>\n"
 

@@ -44,6 +44,7 @@ function measure() {
 }
 measure();
 window.addEventListener("resize", measure);
+document.addEventListener("toggle", measure, true); // a table that was folded away has no width before
 
 // Charts: what is pointed at, tapped, or reached with the arrow keys says its value.
 const tip = document.getElementById("tip");

@@ -6,8 +6,9 @@ from pathlib import Path
 from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
 from fedsac.report import attacks, comparison, single
-from fedsac.report.drawing import PDF_SIGN, SVG_SIGN, pdf, svg
+from fedsac.report.drawing import SVG_SIGN, svg
 from fedsac.report.markup import SIGN, Figure, document
+from fedsac.report.pdf import HEADS, pdf
 from fedsac.report.reading import Run, read_runs
 from fedsac.runs.attack_table import STUDY
 from fedsac.runs.checkpoint import UNSOUND
@@ -40,30 +41,37 @@ def _page(runs: Sequence[Run]) -> tuple[str, list[Figure]]:
 
 def write(paths: Sequence[Path], out: Path | None = None, figures: Path | None = None) -> tuple[Path, list[Path]]:
     """Write the page (by default into the run's folder) and the figures; returns their paths. A file that is not a
-    report of ours is never overwritten."""
+    report of ours is never overwritten. A figure that cannot be a PDF, for want of a font, does not cost the others:
+    the error comes when all is written."""
     page, drawn = build(paths)
     place = out or (paths[0] / REPORT_NAME if len(paths) == 1 else Path(REPORT_NAME))
-    files = [(place, page.encode(), SIGN.encode())]
+    files: list[tuple[Path, bytes, tuple[bytes, ...]]] = [(place, page.encode(), (SIGN.encode(),))]
+    failed = []
     for entry in drawn if figures is not None else ():
         assert figures is not None
-        files.append((figures / f"{entry.name}.svg", svg(entry.drawing).encode(), SVG_SIGN.encode()))
-        files.append((figures / f"{entry.name}.pdf", pdf(entry.drawing), PDF_SIGN))
-    for path, _, sign in files:
-        _refuse_to_overwrite(path, sign)
+        files.append((figures / f"{entry.name}.svg", svg(entry.drawing).encode(), (SVG_SIGN.encode(),)))
+        try:
+            files.append((figures / f"{entry.name}.pdf", pdf(entry.drawing), HEADS))
+        except FedsacError as error:
+            failed.append(f"{figures / entry.name}.pdf: {error}")
+    for path, _, signs in files:
+        _refuse_to_overwrite(path, signs)
     for path, content, _ in files:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, content, durable=False)
         except OSError as error:
             raise FedsacError(f"{path}: cannot be written ({error.strerror})") from None
+    if failed:
+        raise FedsacError(failed[0])
     return place, [path for path, _, _ in files[1:]]
 
 
-def _refuse_to_overwrite(path: Path, sign: bytes) -> None:
-    """Raise if there is a file that does not begin with `sign`, as those of fedsac do."""
+def _refuse_to_overwrite(path: Path, signs: Sequence[bytes]) -> None:
+    """Raise if there is a file that does not begin with one of the `signs`, as those of fedsac do."""
     try:
         with path.open("rb") as file:
-            if file.read(len(sign)) == sign:
+            if file.read(max(map(len, signs))).startswith(tuple(signs)):
                 return
     except FileNotFoundError:
         return

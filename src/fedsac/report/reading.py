@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from fedsac.errors import FedsacError
 from fedsac.runs.checkpoint import UNSOUND, Checkpoint, peek
 from fedsac.runs.comparison import LIST
 from fedsac.runs.labels import chosen, judged_again, of_clients
-from fedsac.runs.places import DTYPE_BYTES, is_run
+from fedsac.runs.places import DTYPE_BYTES, WARNINGS, is_run
+
+DISAGREE = "its files do not agree on the number of clients; is it damaged?"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Run:
     held: np.ndarray | None = None
     importance: np.ndarray | None = None
     parameters: int | None = None  # of a whole model
+    classes: tuple[str, ...] = ()
+    confusion: np.ndarray | None = None  # [clients, classes, classes]: samples of a class (rows) taken for another
+    warnings: tuple[str, ...] = ()  # about the data
 
     @property
     def evaluated(self) -> list[dict[str, Any]]:
@@ -55,6 +60,12 @@ class Run:
     @property
     def inside_bcf(self) -> list[bool]:
         return [bool(inside) for inside in bcf(self.contributions.test, self.last["rewards"])]
+
+    @property
+    def data(self) -> str:
+        """The data's name; of a path, which is an absolute one by now, its last part."""
+        named = Path(self.config.data)
+        return named.name if named.is_absolute() else self.config.data
 
     @property
     def metric(self) -> str:
@@ -117,6 +128,7 @@ def read_run(path: Path) -> Run:
         newest = peek(path)
         finished = (path / "summary.json").exists()
         run = _finished(path, config, newest) if finished else _unfinished(path, config, newest)
+        run = replace(run, warnings=_warnings(path))
         _check(run)
     except FedsacError:
         raise
@@ -124,6 +136,13 @@ def read_run(path: Path) -> Run:
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise FedsacError(f"{path}: what lies there is not what a run leaves ({what}); is it damaged?") from None
     return run
+
+
+def _warnings(path: Path) -> tuple[str, ...]:
+    """What the run said about its data, if it said anything."""
+    if not (path / WARNINGS).is_file():
+        return ()
+    return tuple(map(str, json.loads((path / WARNINGS).read_text(encoding="utf-8"))["warnings"]))
 
 
 def _finished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[str, Any]]] | None) -> Run:
@@ -150,8 +169,24 @@ def _finished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[st
         samples=tuple(summary["samples"]),
         reputations=None if summary["reputations"] is None else tuple(summary["reputations"]),
         reported_on=str(summary["reported_on"]),
+        **_confusion(path, names),
         **_state(config, records, newest),
     )
+
+
+def _confusion(path: Path, clients: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of a `Run` that confusion.json has; earlier versions did not write it."""
+    if not (path / "confusion.json").exists():
+        return {}
+    content = json.loads((path / "confusion.json").read_text(encoding="utf-8"))
+    check_version(content["format_version"], path / "confusion.json")
+    classes = tuple(map(str, content["classes"]))
+    if set(content["clients"]) != set(clients):
+        raise FedsacError(f"{path.resolve().name}: {DISAGREE}")
+    counts = np.array([content["clients"][name] for name in clients])
+    if counts.shape != (len(clients), len(classes), len(classes)) or counts.dtype.kind != "i" or counts.min() < 0:
+        raise ValueError("confusion.json has no table of counts for each client")
+    return {"classes": classes, "confusion": counts}
 
 
 def _unfinished(path: Path, config: Config, newest: tuple[Checkpoint, list[dict[str, Any]]] | None) -> Run:
@@ -210,7 +245,7 @@ def _check(run: Run) -> None:
     optional = (run.samples, run.reputations, run.held, run.contributions.error)
     lists += [part for part in optional if part is not None]
     if any(len(part) != count for part in lists):
-        raise FedsacError(f"{run.name}: its files do not agree on the number of clients; is it damaged?")
+        raise FedsacError(f"{run.name}: {DISAGREE}")
 
 
 def settings(config: Config) -> list[tuple[str, str, str]]:

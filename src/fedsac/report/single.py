@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from fedsac.report.axes import WIDTH
 from fedsac.report.charts import Series, bars, contribution_reward, lines
+from fedsac.report.confusion import confusion_tables
 from fedsac.report.heatmap import heatmap
 from fedsac.report.markup import Cell, Figure, cards, figure, grid, number, paragraph, section, signed, table
 from fedsac.report.reading import Run, settings
-from fedsac.runs.labels import LABELS
+from fedsac.report.warned import warned
+from fedsac.runs.labels import LABELS, mean_log_loss
 
 EXPLAINED = (
     "last: the last round, our headline. selected: the round chosen on validation data alone. best: the round with the "
@@ -18,13 +20,14 @@ EXPLAINED = (
     "contribution. "
     "alpha-BCF is FedRAC's bound. A client's gain is its reward less what it reaches alone, in points of a hundred. "
     "MCG, the mean collaboration gain, says whether collaborating pays, which gamma cannot see. CGS, the collaboration "
-    "gain spread, is the gains' standard deviation: 0 where everyone gains alike."
+    "gain spread, is the gains' standard deviation: 0 where everyone gains alike. log-loss is the mean of the rewards'."
 )
 
 
 def title(run: Run) -> str:
     c = run.config
-    return f"{c.method} on {c.data}" + (f", {c.scene}" if c.scene else "")
+    where = f", {c.scene}" if c.scene not in (None, "silos") else ""
+    return f"{c.method} on {run.data}{where}"
 
 
 def subtitle(run: Run) -> str:
@@ -52,9 +55,12 @@ def body(run: Run, drawn: Sequence[Figure]) -> str:
     if not run.finished:
         said = f"Unfinished: {run.records[-1]['round']} of {run.config.rounds} rounds are committed."
         parts.append(paragraph(f"{said} `last` is round {run.last['round']}, the newest that was evaluated.", "badge"))
+    parts += warned([run])
     parts.append(section(f"At the last round ({run.last['round']})", cards(_headline(run)), _labels(run)))
     paid = side_by_side("contribution-reward", "accuracy-rounds")
     parts.append(section("Who contributed what, who was paid what", _clients(run), _about_clients(run), paid))
+    if mistaken := confusion_tables(run):
+        parts.append(section("What is taken for what", mistaken))
     parts.append(section("Fairness and traffic over the rounds", side_by_side("fairness-rounds", "bytes")))
     models = side_by_side("neurons", "importance", "parameters")
     parts.append(section("Submodels", models, paragraph(_about_neurons(run), "note")))
@@ -88,12 +94,12 @@ def _labels(run: Run) -> str:
     rows: list[list[Cell | str]] = []
     for label, record in ((label, run.chosen[label]) for label in LABELS):
         scores = [number(100 * record["accuracy"][key], 1) for key in ("max", "mean", "min")]
-        gains = [signed(100 * record["mcg"]), number(100 * record["cgs"], 1)]
+        gains = [signed(100 * record["mcg"]), number(100 * record["cgs"], 1), number(mean_log_loss(record), 3)]
         fair = [number(record[key]) for key in ("gamma", "gamma_limit", "gamma_attainable")]
         shares = [number(100 * record[key], 0) for key in ("bcf", "alpha_bcf")]
         rows.append([label, number(record["round"], 0), *fair, *shares, *scores, *gains])
     fair_heads = ("gamma", "gamma*", "attainable", "in BCF %", "alpha-BCF %")
-    heads = ("", "round", *fair_heads, "best reward %", "mean %", "min %", "MCG", "CGS")
+    heads = ("", "round", *fair_heads, "best reward %", "mean %", "min %", "MCG", "CGS", "log-loss")
     return table("Three rounds, chosen as their labels say", heads, rows, sortable=False) + paragraph(EXPLAINED, "note")
 
 
@@ -117,6 +123,8 @@ def _clients(run: Run) -> str:
     gains = [100 * (theta - alone) for theta, alone in zip(last["rewards"], c.test, strict=True)]
     columns.append(("reward %", [number(100 * value, 1) for value in last["rewards"]]))
     columns.append(("gain", [signed(value) for value in gains]))
+    if last.get("log_losses") is not None:  # earlier versions did not write them
+        columns.append(("log-loss", [number(value, 3) for value in last["log_losses"]]))
     columns.append(("in BCF", [Cell("yes", 1, "good") if ok else Cell("no", 0, "bad") for ok in run.inside_bcf]))
     rows: list[list[Cell | str]] = [[name, *(cells[i] for _, cells in columns)] for i, name in enumerate(run.clients)]
     return table(f"Clients after round {last['round']}", ("client", *(head for head, _ in columns)), rows)
@@ -127,7 +135,7 @@ def _about_clients(run: Run) -> str:
     said = (
         f"alone: {run.metric} of the model that a client trains by itself, its contribution, on {test}; on V, the "
         f"server's validation data. reward: {run.metric} of the model the client is paid, on the same data as alone. "
-        "gain: reward less alone."
+        "gain: reward less alone. log-loss: the mean of -log p of the right class, of the model the client is paid."
     )
     if run.contributions.error is not None:
         said += " ± on V: its standard error, for the samples that V happens to have; training again adds its own."

@@ -20,6 +20,7 @@ from fedsac.runs.limits import check_number_of_runs
 from fedsac.runs.result import Result
 from fedsac.runs.start import resume_together, run_together
 from fedsac.runs.watcher import Watcher
+from fedsac.runs.workers import Workers, begin_folder, spread
 
 
 def methods_named(text: str) -> list[str]:
@@ -48,9 +49,10 @@ def compare(
     out: Path,
     watcher: Watcher | None = None,
     options: Mapping[str, Any] | None = None,
+    workers: Workers | None = None,
 ) -> list[Row]:
     """Run every method with seeds base.seed, base.seed + 1, ... side by side, in folders below `out`. `options` go to
-    every method that has them; METHOD.OPTION to this method alone."""
+    every method that has them; METHOD.OPTION to this method alone. With `workers` the runs are spread over these."""
     if seeds < 1:
         raise FedsacError(f"seeds must be at least 1, not {seeds}")
     check_number_of_runs(len(methods) * seeds)
@@ -63,7 +65,7 @@ def compare(
     for config in configs:
         make(config)  # an unknown method is an error before anything is written
     named = {f"{config.method.replace(':', '-')}-seed{config.seed}": config for config in configs}
-    return carry_out(Plan(named), out, watcher)
+    return carry_out(Plan(named), out, watcher, workers)
 
 
 def options_of(methods: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -87,7 +89,7 @@ def option_names(method: str) -> set[str]:
     return {option.name for option in fields(cast(Any, method_class(method)))}
 
 
-def carry_out(plan: Plan, out: Path, watcher: Watcher | None = None) -> list[Row]:
+def carry_out(plan: Plan, out: Path, watcher: Watcher | None = None, workers: Workers | None = None) -> list[Row]:
     """Carry out the runs of a plan side by side, in folders below `out`, and write the table of them beside these."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FedsacError(f"{out} is there already; go on with --resume {out}, or name another folder")
@@ -103,6 +105,10 @@ def carry_out(plan: Plan, out: Path, watcher: Watcher | None = None) -> list[Row
         raise FedsacError(f"{out}: cannot be written ({error.strerror}); name another folder") from None
     places = [out / name for name in folders]
     try:
+        if workers is not None:
+            spread(dict(zip(places, configs, strict=True)), workers, watcher or Watcher())
+            # What is over is only read and written again.
+            return _written(resume_together(places, watcher, every_round=False), out, plan.varied)
         return _written(run_together(configs, places, watcher, every_round=False), out, plan.varied)
     except FedsacError:
         if not any(place.exists() for place in places):  # nothing was done: there is nothing to go on with
@@ -112,7 +118,7 @@ def carry_out(plan: Plan, out: Path, watcher: Watcher | None = None) -> list[Row
         raise
 
 
-def resume_compare(out: Path, watcher: Watcher | None = None) -> list[Row]:
+def resume_compare(out: Path, watcher: Watcher | None = None, workers: Workers | None = None) -> list[Row]:
     """Go on with an interrupted comparison."""
     try:
         listed = json.loads((out / LIST).read_text())
@@ -125,11 +131,11 @@ def resume_compare(out: Path, watcher: Watcher | None = None) -> list[Row]:
     check_version(version, out / LIST)
     for settings in runs.values():  # before anything is written: the version that began it may want to go on
         check_rules_in(settings, out)
-    for name, settings in runs.items():
-        if not (out / name / "config.toml").exists():  # killed before this run had its folder
-            config = Config(**settings_in(settings, out / LIST))
-            (out / name).mkdir(exist_ok=True)
-            write_atomic(out / name / "config.toml", config.toml().encode())
+    configs = {out / name: Config(**settings_in(settings, out / LIST)) for name, settings in runs.items()}
+    for path, config in configs.items():
+        begin_folder(path, config)  # where it was killed before this run had one
+    if workers is not None:
+        spread(configs, workers, watcher or Watcher())
     return _written(resume_together([out / name for name in runs], watcher, every_round=False), out, varied)
 
 

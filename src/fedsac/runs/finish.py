@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from fedsac.compute.confusion import confusions
 from fedsac.core.module_layout import AnyLayout, ModuleLayout
 from fedsac.models.files import AnyNetwork, serialised_bytes
 from fedsac.models.module_network import ModuleNetwork, perceptron_of
@@ -11,10 +12,11 @@ from fedsac.models.network import Network
 from fedsac.models.submodels import extract
 from fedsac.runs import hostile
 from fedsac.runs.labels import of_clients
-from fedsac.runs.result import Result
+from fedsac.runs.result import Counts, Result
 from fedsac.runs.running import Running
 from fedsac.runs.watcher import Watcher
 
+MAX_CONFUSION_CLASSES = 100  # of which every client has a table: their squares are numbers in a file
 RewardModels = Callable[[Sequence[Running]], list[Tensor]]
 
 
@@ -23,9 +25,11 @@ def finished(run: Running, reward_models: RewardModels, seconds: float, watcher:
     assert run.contributions is not None and run.members is not None
     layout, initial = run.prepared.layout, run.prepared.initial
     models: tuple[AnyNetwork, ...] = ()
-    common = None
+    common = confusion = None
     if run.keep_models:
-        own = reward_models([run])[0].cpu()
+        given = reward_models([run])[0]
+        confusion = _confusion(run, given)
+        own = given.cpu()
         models = tuple(
             _submodel(layout, own[i if len(own) > 1 else 0], mask) for i, mask in enumerate(run.reward.neurons.cpu())
         )
@@ -52,6 +56,8 @@ def finished(run: Running, reward_models: RewardModels, seconds: float, watcher:
         folder=None if run.folder is None else run.folder.path,
         attack=hostile.outcome(run, reward_models([run])[0]) if run.prepared.attack is not None else None,
         reported_on="validation" if run.prepared.split.test_is_validation else "test",
+        classes=run.prepared.split.data.classes,
+        confusion=confusion,
     )
     if run.folder is not None:
         if run.committed < run.round:
@@ -59,6 +65,14 @@ def finished(run: Running, reward_models: RewardModels, seconds: float, watcher:
         run.folder.finish(result, run.prepared.split, keep_models=run.keep_models)
     watcher.end(run.info, result)
     return result
+
+
+def _confusion(run: Running, models: Tensor) -> tuple[Counts, ...] | None:
+    """Of each client's reward, which classes of the test set it takes for which; None where classes are too many."""
+    if len(run.prepared.split.data.classes) > MAX_CONFUSION_CLASSES:
+        return None
+    counts = confusions(run.prepared.layout, models, run.reward.neurons, run.prepared.test)
+    return tuple(tuple(map(tuple, own)) for own in counts.tolist())
 
 
 def _submodel(layout: AnyLayout, params: Tensor, mask: Tensor | None) -> AnyNetwork:

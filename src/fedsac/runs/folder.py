@@ -20,11 +20,11 @@ from fedsac.data.split import Split
 from fedsac.errors import FedsacError
 from fedsac.models.files import AnyNetwork, ModelFile
 from fedsac.runs.checkpoint import MAX_CHECKPOINTS, Checkpoint, file_name, listed, newest, pack
-from fedsac.runs.places import is_run
+from fedsac.runs.places import WARNINGS, is_run
 from fedsac.runs.result import Result
 
 OURS = (
-    *("README.md", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors", "report.html"),
+    *("README.md", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors", "report.html", WARNINGS),
     *("checkpoints/round-*.safetensors", "checkpoints/round-*.part", "rewards/*.safetensors", "rewards/*.part"),
     *("rounds.csv", "clients.csv", "tensorboard/events.out.tfevents.*", "mlflow.json"),  # the logs' (runs/loggers)
 )
@@ -159,6 +159,10 @@ class Folder:
             old.unlink(missing_ok=True)
         self._write("timing.json", _json({"format_version": FORMAT_VERSION, "seconds": seconds}), durable=False)
 
+    def warn(self, lines: Sequence[str]) -> None:
+        """Leave what looks wrong with the run's data, for its page."""
+        self._write(WARNINGS, _json({"format_version": FORMAT_VERSION, "warnings": list(lines)}), durable=False)
+
     def log(self, records: Sequence[dict[str, Any]]) -> None:
         """Append to the log, of all rounds so far, those that it does not have yet."""
         new = records[self._log.count(b"\n") :]
@@ -199,7 +203,9 @@ class Folder:
                 facts |= {"client": result.clients[i], "reward": result.rewards[i]}
             data = dealt.data
             about = data.classes, data.features, data.top, dealt.mean, dealt.deviation
-            self._write(name, ModelFile(network, *about, facts).pack())
+            # Of the silos' own corrections a reward carries its client's, and no other's.
+            table = None if data.table is None else data.table.without_silos(None if i is None else result.clients[i])
+            self._write(name, ModelFile(network, *about, facts, table).pack())
 
         if keep_models:
             (self.path / "rewards").mkdir(exist_ok=True)
@@ -207,6 +213,8 @@ class Folder:
             model("global.safetensors", result.global_model, None)
         for i, network in enumerate(result.reward_models):
             model(f"rewards/{result.clients[i]}.safetensors", network, i)
+        if result.confusion is not None:
+            self._write("confusion.json", _compact(result.confusions()))
         self._write("summary.json", _json(result.summary()))
         if not keep_models:
             for old in listed(self.path):
@@ -238,6 +246,10 @@ class Folder:
 
 def _json(value: object) -> bytes:
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _compact(value: object) -> bytes:
+    return (json.dumps(value, allow_nan=False) + "\n").encode()
 
 
 def _lock(path: Path) -> int | None:
@@ -272,13 +284,15 @@ format version {FORMAT_VERSION}; what the numbers mean are rules {RULES} (fedsac
 README.md; beside it:
 
 - `config.toml`: every setting; `fedsac run --config config.toml` does it again
-- `rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and validation), fairness
+- `rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and validation), their
+  log-losses (test), fairness
 - `checkpoints/`: the two newest; after an interruption, `fedsac run --resume` on this folder goes on
 - `summary.json`: contributions, rewards and fairness at the `last` round, the one `selected` on validation data, and
   the `best` one (chosen on the test set, as the paper does)
+- `confusion.json`: of each client's reward, how many samples of each class (rows) it takes for which (columns)
 - `global.safetensors`, `rewards/CLIENT.safetensors`: the models, for `fedsac predict` and `fedsac export`, or for
   torch: keys and shapes are those of {_keys_of(config)}
 - `report.html`: all of it as a page for a browser; `fedsac report` on this folder writes it again
-- `timing.json`: seconds of work
+- `timing.json`: seconds of work; `warnings.json`, if it is there: what looks wrong with the data
 - `rounds.csv` and `clients.csv`, `tensorboard/`, `mlflow.json`: of the logs that were named with `--log`
 """

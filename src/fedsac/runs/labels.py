@@ -64,7 +64,15 @@ def judged_again(
 def reported(record: dict[str, Any]) -> dict[str, Any]:
     """What a summary says of a round that `chosen` has picked."""
     # Rounds that an earlier version has written, in a run that was resumed, have no attainable gamma.
-    return {"round": record["round"]} | {key: record.get(key) for key in JUDGED}
+    judgement = {key: record.get(key) for key in JUDGED}
+    return {"round": record["round"]} | judgement | {"log_loss": mean_log_loss(record)}
+
+
+def mean_log_loss(record: dict[str, Any]) -> float | None:
+    """The mean log-loss of the clients' rewards on the test set; None where one has none, or the round is an earlier
+    version's."""
+    losses = record.get("log_losses")
+    return None if not losses or None in losses else sum(losses) / len(losses)
 
 
 def attainable(contributions: Contributions, decided_on: str, rewards: Sequence[float]) -> float | None:

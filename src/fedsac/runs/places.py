@@ -3,6 +3,7 @@
 from pathlib import Path
 
 DTYPE_BYTES = {"float32": 4, "float64": 8}
+WARNINGS = "warnings.json"  # in a run's folder: what looks wrong with its data
 
 
 def is_run(path: Path) -> bool:

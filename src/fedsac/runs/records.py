@@ -1,5 +1,6 @@
 """The record of a round: the scores of what clients are given after it, and its line in the log."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,25 +17,36 @@ from fedsac.runs.running import Running
 @dataclass(frozen=True)
 class RoundScores:
     """Scores after a round: of every client's model (its reward) on the test set and on V, and of the common model on
-    the test set."""
+    the test set; and the log-losses on the test set, None where one is not finite."""
 
     test: list[float]
     validation: list[float]
     common: float | None
+    test_losses: list[float | None]
+    common_loss: float | None
 
 
 def evaluate(runs: Sequence[Running], models: Sequence[Tensor]) -> list[RoundScores]:
     """The scores of each run, whose clients end with `models` [N or 1, parameters]."""
     # Queued for all runs before the first result is waited for, so that a GPU is never idle.
     pending = [_begin(run, own) for run, own in zip(runs, models, strict=True)]
-    return [
-        RoundScores(
-            test=test.wait()[0].tolist(),
-            validation=validation.wait()[0].tolist(),
-            common=None if common is None else float(common.wait()[0]),
-        )
-        for test, validation, common in pending
-    ]
+    return [_scored(*each) for each in pending]
+
+
+def _scored(test: PendingScores, validation: PendingScores, common: PendingScores | None) -> RoundScores:
+    scores, losses = test.wait()
+    model, loss = (None, None) if common is None else common.wait()
+    return RoundScores(
+        test=scores.tolist(),
+        validation=validation.wait()[0].tolist(),
+        common=None if model is None else float(model),
+        test_losses=list(map(_finite, losses.tolist())),
+        common_loss=None if loss is None else _finite(float(loss)),
+    )
+
+
+def _finite(loss: float) -> float | None:
+    return loss if math.isfinite(loss) else None
 
 
 def _begin(run: Running, models: Tensor) -> tuple[PendingScores, PendingScores, PendingScores | None]:
@@ -61,7 +73,7 @@ def record(run: Running, sent: Sequence[int], updates: Updates, scores: RoundSco
         "round": run.round,
         "answered": [names[i] for i in updates.clients],
         "diverged": [names[i] for i in updates.diverged],
-        "losses": [loss if loss == loss and abs(loss) != float("inf") else None for loss in updates.losses],
+        "losses": list(map(_finite, updates.losses)),
         "bytes": counted if updates.traffic is None else updates.traffic,
         "neurons": [submodel.neurons for submodel in run.reward_submodels],
         "parameters": [submodel.parameters for submodel in run.reward_submodels],
@@ -69,6 +81,8 @@ def record(run: Running, sent: Sequence[int], updates: Updates, scores: RoundSco
         "rewards": None if scores is None else scores.test,
         "rewards_validation": None if scores is None else scores.validation,
         "global_accuracy": None if scores is None else scores.common,
+        "log_losses": None if scores is None else scores.test_losses,
+        "global_log_loss": None if scores is None else scores.common_loss,
         **judged(run.contributions, run.prepared.config.contribution_on, None if scores is None else scores.test),
         **updates.remarks,
     }

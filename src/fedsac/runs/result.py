@@ -13,6 +13,9 @@ from fedsac.runs.labels import chosen, reported
 from fedsac.runs.places import DTYPE_BYTES
 from fedsac.runs.showing import frame, html, one_line
 
+Counts = tuple[tuple[int, ...], ...]
+"""Of a model: how many samples of each class (rows) it takes for which (columns)."""
+
 
 @dataclass(frozen=True, repr=False)
 class Result:
@@ -33,6 +36,8 @@ class Result:
     folder: Path | None = None
     attack: dict[str, Any] | None = None  # who was hostile, and what came of it (docs/attacks.md)
     reported_on: str = "test"  # or "validation", where own silos bring no test file
+    classes: tuple[str, ...] = ()
+    confusion: tuple[Counts, ...] | None = None  # of each client's reward; None where models are not kept
 
     def __repr__(self) -> str:
         return one_line(self)
@@ -67,6 +72,16 @@ class Result:
         """`last`, `selected` and `best`: each the numbers of one round, chosen as its label says."""
         return {label: reported(record) for label, record in chosen(self.records, self.contributions).items()}
 
+    def confusions(self) -> dict[str, Any]:
+        """What confusion.json contains."""
+        counts = dict(zip(self.clients, self.confusion or (), strict=True))
+        return {
+            "format_version": FORMAT_VERSION,
+            "reported_on": self.reported_on,
+            "classes": self.classes,
+            "clients": counts,
+        }
+
     def summary(self) -> dict[str, Any]:
         """What `--json` prints and summary.json contains, without the time it took."""
         c, deciding, error = self.config, self.contributions.deciding, self.contributions.error
@@ -91,6 +106,7 @@ class Result:
             "diverged_alone": list(self.contributions.diverged),
             "reputations": None if self.reputations is None else list(self.reputations),
             "rewards": list(self.rewards),
+            "log_losses": self.last.get("log_losses"),  # not in rounds of an earlier version
             "neurons": self.last["neurons"],
             "parameters": self.last["parameters"],
             "inside_bcf": list(self.inside_bcf),

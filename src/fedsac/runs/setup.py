@@ -22,9 +22,11 @@ from fedsac.contributions.measurement import checkpoint_steps
 from fedsac.core.metrics import Metric
 from fedsac.core.module_layout import AnyLayout, ModuleLayout
 from fedsac.data.catalogue import is_function, load
+from fedsac.data.concerns import concerns_of
 from fedsac.data.dataset import DataSet
 from fedsac.data.files.memory import GIVEN
 from fedsac.data.split import Split, split, subsample
+from fedsac.data.tabular import schema_for
 from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, DATA, METRICS, SCENES
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task
@@ -40,7 +42,7 @@ SETUP_INDEPENDENT = (
 # Settings that earlier versions did not have: at its default, such a one is left out.
 LATER = (
     *("metric", "standalone_checkpoints", "refuse", "attack", "attackers"),
-    *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm"),
+    *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm", "class_weights"),
 )
 MAX_THREADS = 4  # that deal out data sets: each needs hundreds of megabytes
 
@@ -82,12 +84,19 @@ class Prepared:
     @property
     def fingerprint(self) -> str:
         """Of the data and of every setting that results depend on."""
-        config = self.config.replace(data="-", data_dir=None, threads=None, device="cpu", contributions=None)
+        config = self.config.replace(
+            **{"data": "-", "data_dir": None, "threads": None, "device": "cpu", "contributions": None, "schema": None}
+        )
         later = [name for name in LATER if getattr(config, name) == getattr(DEFAULTS, name)]
         # Of a perceptron, its shape counts: `hidden`.
         network = [] if isinstance(self.layout, ModuleLayout) else ["network"]
         text = config.toml(without=[*network, *later])
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() + self.data_hash
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What looks wrong with the data."""
+        return concerns_of(self.split.data)
 
     @property
     def metric(self) -> Metric:
@@ -124,6 +133,7 @@ class Prepared:
             size_shares=members.size_shares,
             metric=self.metric,
             lr_schedule=self.config.lr_schedule,
+            class_weights=self.config.class_weights,
         )
 
 
@@ -151,14 +161,12 @@ def prepare(
         wanted: list[tuple[str, Config]] = []  # with a key: runs alike in it share everything but the config
         to_deal: dict[str, tuple[DataSet, Config]] = {}
         for config in configs:
-            key = (config.data, config.data_dir, config.label, config.share)
+            key = (config.data, config.data_dir, config.label, config.schema, config.share)
             if key not in read:
                 folder = None if config.data_dir is None else Path(config.data_dir)
-                whole = load(config.data, folder, label=config.label, quiet=quiet) if data is None else data
-                read[key] = subsample(whole, config.share)
+                read[key] = subsample(data or _loaded(config, folder, quiet), config.share)
             config = _with_defaults(config, read[key])
-            alike_in = (*SETUP_INDEPENDENT, *(() if _changes_data(config) else ("attack", "attackers")))
-            common = config.replace(**{name: getattr(DEFAULTS, name) for name in alike_in}).toml()
+            common = shared_setup(config)
             wanted.append((common, config))
             to_deal.setdefault(common, (read[key], config))
         _check_limits(wanted, to_deal)
@@ -176,6 +184,16 @@ def prepare(
         if new and each.config.contributions is not None:
             read_given(Path(each.config.contributions), each.clients.names)
     return prepared
+
+
+def shared_setup(config: Config) -> str:
+    """What data and clients depend on: runs alike in it share all but the config."""
+    alike_in = (*SETUP_INDEPENDENT, *(() if _changes_data(config) else ("attack", "attackers")))
+    return config.replace(**{name: getattr(DEFAULTS, name) for name in alike_in}).toml()
+
+
+def _loaded(config: Config, folder: Path | None, quiet: bool) -> DataSet:
+    return load(config.data, folder, label=config.label, schema=config.schema, quiet=quiet)
 
 
 def _check_limits(wanted: Sequence[tuple[str, Config]], to_deal: dict[str, tuple[DataSet, Config]]) -> None:
@@ -264,7 +282,7 @@ def _with_defaults(config: Config, data: DataSet) -> Config:
         raise FedsacError(f"precision {precision} is a GPU's; leave it out, or use --device cuda")
     if precision is not None and config.dtype != "float32":
         raise FedsacError(f"precision {precision} is for float32; leave it out, or leave --dtype {config.dtype} out")
-    named = Path(config.data)
+    named, schema = Path(config.data), None if data.table is None else schema_for(config.data, config.schema)
     return config.replace(
         scene=scene or "pow",
         clients=clients or 10,
@@ -274,6 +292,7 @@ def _with_defaults(config: Config, data: DataSet) -> Config:
         # Absolute, so that a run can be resumed from any folder.
         data=config.data if _is_name(config.data) else str(named.resolve()),
         data_dir=None if config.data_dir is None else str(Path(config.data_dir).resolve()),
+        schema=None if schema is None else str(schema.resolve()),
         contributions=None if config.contributions is None else str(Path(config.contributions).resolve()),
     )
 
@@ -346,6 +365,7 @@ class _DataOnDevice:
                 seed=config.seed,
                 rounds=config.rounds,
                 lr_schedule=config.lr_schedule,
+                labels=dealt.data.y if config.class_weights == "balanced" else None,
             ),
             validation=validation,
             test=Samples(inputs(dealt.x_test), self._shared_tensor(dealt.y_test, device), *normalisation),

@@ -8,6 +8,7 @@ from fedsac.contributions.base import Contributions
 from fedsac.core.metrics import display_name
 from fedsac.core.module_layout import AnyLayout
 from fedsac.errors import FedsacError
+from fedsac.runs.labels import mean_log_loss
 
 PER = ("client", "round")
 MAX_ROWS = 30  # of clients that a notebook shows
@@ -108,6 +109,8 @@ def _of_round(record: dict[str, Any]) -> dict[str, Any]:
         **{f"{which}_reward": rewards[which] for which in ("max", "mean", "min")},
         **{name: record.get(name) for name in ("mcg", "cgs")},
         "global_model": record["global_accuracy"],
+        "log_loss": mean_log_loss(record),
+        "global_log_loss": record.get("global_log_loss"),  # older versions' rounds have none
         **{f"bytes_{way}": record["bytes"][way] for way in ("down", "up")},
         "answered": len(record["answered"]),
     }
@@ -122,6 +125,7 @@ def _of_clients(result: Shown, record: dict[str, Any]) -> list[dict[str, Any]]:
         "parameters": record["parameters"],
         "reward": record["rewards"],
         "reward_validation": record["rewards_validation"],
+        "log_loss": record.get("log_losses"),
     }
     columns = {name: [None] * count if values is None else values for name, values in lists.items()}
     # The log has all clients' losses, also of who did not answer, which nobody was told.

@@ -8,8 +8,10 @@ from typing import Any
 from fedsac.clients.rounds import Absent
 from fedsac.config import Config
 from fedsac.data.dataset import DataSet
-from fedsac.data.files.memory import GIVEN, in_memory
+from fedsac.data.files.memory import GIVEN
+from fedsac.data.schema.files import read_schema
 from fedsac.data.split import Split
+from fedsac.data.tabular import load_memory
 from fedsac.errors import FedsacError
 from fedsac.runs.folder import Folder
 from fedsac.runs.local import LocalEngine
@@ -17,7 +19,7 @@ from fedsac.runs.loop import play
 from fedsac.runs.notebook import progress
 from fedsac.runs.result import Result
 from fedsac.runs.running import Running
-from fedsac.runs.setup import prepare
+from fedsac.runs.setup import Prepared, prepare
 from fedsac.runs.watcher import Watcher
 
 
@@ -95,6 +97,7 @@ def run_together(
             None if place is None else open_folders.enter_context(Folder.create(place, p.config, overwrite=overwrite))
             for p, place in zip(prepared, places, strict=True)
         ]
+        _warn(prepared, folders, watcher)
         runs = [Running(p, folder) for p, folder in zip(prepared, folders, strict=True)]
         try:
             return play(runs, LocalEngine(watcher, absent), watcher, every_round=every_round)
@@ -105,13 +108,27 @@ def run_together(
             raise
 
 
+def _warn(prepared: Sequence[Prepared], folders: Sequence[Folder | None], watcher: Watcher) -> None:
+    """Say what looks wrong with the data, before anything is trained on it, and leave it in the folders."""
+    said: dict[int, tuple[str, ...]] = {}
+    for own, folder in zip(prepared, folders, strict=True):
+        data = own.split.data
+        if id(data) not in said:
+            said[id(data)] = own.warnings
+            for line in said[id(data)]:
+                watcher.note(f"warning: {line}")
+        if folder is not None and said[id(data)]:
+            folder.warn(said[id(data)])
+
+
 def _in_memory(data: Any, config: Config) -> DataSet | None:
     """The data set of what was given, if something was."""
     if data is None:
         return None
     if config.data != GIVEN:
         raise FedsacError(f"this run began with the data {config.data}; leave data out")
-    return in_memory(data, config.label)
+    schema = None if config.schema is None else read_schema(Path(config.schema))
+    return load_memory(data, config.label, schema)
 
 
 def _check_together(configs: Sequence[Config], outs: Sequence[Path | None], splits: Sequence[Split] | None) -> None:

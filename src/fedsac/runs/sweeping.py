@@ -15,6 +15,7 @@ from fedsac.runs.comparing import Plan, carry_out
 from fedsac.runs.comparison import Row
 from fedsac.runs.limits import check_number_of_runs
 from fedsac.runs.watcher import Watcher
+from fedsac.runs.workers import Workers
 
 SETTINGS = {option.name: option for option in fields(Config)}
 NOT_SWEPT = {  # each with the reason
@@ -28,11 +29,16 @@ NOT_SWEPT = {  # each with the reason
 
 
 def sweep(
-    base: Config, values: Mapping[str, Sequence[Any]], seeds: int, out: Path, watcher: Watcher | None = None
+    base: Config,
+    values: Mapping[str, Sequence[Any]],
+    seeds: int,
+    out: Path,
+    watcher: Watcher | None = None,
+    workers: Workers | None = None,
 ) -> list[Row]:
     """Run `base` with every combination of these values, of settings or of the method's options, and with seeds
-    base.seed, base.seed + 1, ..., in folders below `out`."""
-    return carry_out(planned(base, values, seeds), out, watcher)
+    base.seed, base.seed + 1, ..., in folders below `out`; with `workers`, spread over these."""
+    return carry_out(planned(base, values, seeds), out, watcher, workers)
 
 
 def planned(base: Config, values: Mapping[str, Sequence[Any]], seeds: int) -> Plan:

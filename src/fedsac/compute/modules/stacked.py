@@ -61,14 +61,20 @@ class Stack:
         logits: Tensor = functional_call(self.module, given, (x,))
         return logits.float() if logits.dtype == torch.bfloat16 else logits, fixed
 
-    def gradients(self, learned: Tensors, fixed: Tensors, x: Tensor, y: Tensor) -> tuple[Tensors, Tensor, Tensors]:
-        """Gradients and losses [S] of all members on inputs [S, n, ...] and labels [S, n], and what is not learned."""
+    def gradients(
+        self, learned: Tensors, fixed: Tensors, x: Tensor, y: Tensor, weight: Tensor | None = None
+    ) -> tuple[Tensors, Tensor, Tensors]:
+        """Gradients and losses [S] of all members on inputs [S, n, ...] and labels [S, n], of which each weighs
+        `weight` [S, n] (None: all alike), and what is not learned."""
 
-        def loss(learned: Tensors, fixed: Tensors, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
+        def loss(learned: Tensors, fixed: Tensors, x: Tensor, y: Tensor, *weight: Tensor) -> tuple[Tensor, Tensors]:
             logits, after = self.called(learned, fixed, x)
-            return functional.cross_entropy(logits, y), after
+            if not weight:
+                return functional.cross_entropy(logits, y), after
+            return (functional.cross_entropy(logits, y, reduction="none") * weight[0]).sum(), after
 
-        found, (losses, after) = vmap(grad_and_value(loss, has_aux=True), randomness="different")(learned, fixed, x, y)
+        given = (learned, fixed, x, y) if weight is None else (learned, fixed, x, y, weight)
+        found, (losses, after) = vmap(grad_and_value(loss, has_aux=True), randomness="different")(*given)
         return found, losses, after
 
     @torch.no_grad()

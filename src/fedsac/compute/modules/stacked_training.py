@@ -75,6 +75,7 @@ class StackSteps:
         self._rows = torch.zeros(members, size, dtype=torch.int64, device=like.device)
         self._active = torch.zeros(members, dtype=torch.bool, device=like.device)
         self._changes = torch.zeros(members, size, 3, dtype=torch.int64, device=like.device)
+        self._weight = None if layout.recipe.class_weights == "none" else like.new_zeros(members, size)
         self._lr, self._losses = like.new_zeros(members), like.new_zeros(members)
         scales = len(pool.scale) if len(pool.scale) == 1 else members
         self._normalisation = [like.new_zeros(scales, pool.x.shape[1]) for _ in range(2)]
@@ -108,6 +109,8 @@ class StackSteps:
             for i in range(len(batches.rows)):
                 self._rows.copy_(batches.rows[i])
                 self._active.copy_(batches.weight[i, :, 0] > 0)
+                if self._weight is not None:
+                    self._weight.copy_(batches.weight[i])
                 if batches.augment is not None:
                     self._changes.copy_(batches.augment[i])
                 self._take_step(first=i == 0)
@@ -136,7 +139,7 @@ class StackSteps:
         """One step of every member that is active, as torch's own SGD does it, in the entries that are held."""
         layout, recipe = self._layout, self._layout.recipe
         x, y = self._inputs(), self._pool.y[self._rows]
-        gradients, losses, after = self._stack.gradients(self._learned, self._fixed, x, y)
+        gradients, losses, after = self._stack.gradients(self._learned, self._fixed, x, y, self._weight)
         if self._masks is not None:
             gradients = {name: g * self._masks[name] for name, g in gradients.items()}
         if recipe.clip is not None:

@@ -50,6 +50,13 @@ class _Member:
         """Samples in each of its batches."""
         return int((self.batches.weight[0, self.number] > 0).sum())
 
+    def mean_loss(self, step: int, logits: Tensor, y: Tensor, *, weighted: bool) -> Tensor:
+        """The mean cross-entropy of a batch, by the samples' weights where they are `weighted`."""
+        if not weighted:
+            return functional.cross_entropy(logits, y)
+        losses = functional.cross_entropy(logits, y, reduction="none")
+        return (losses * self.batches.weight[step, self.number, : len(y)]).sum()
+
     def batch(self, step: int, layout: ModuleLayout, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         rows = self.batches.rows[step, self.number, : self.size]
         x = inputs(layout, self.pool, rows, self.number, dtype)
@@ -64,11 +71,12 @@ def _train(working: Working, member: _Member, lr: Tensor) -> Tensor:
     learned = [t for t, wanted in zip(working.tensors, layout.trainable, strict=True) if wanted]
     momenta = [torch.zeros_like(t) for t in learned] if layout.recipe.momentum else None
     total, steps, rate = lr.new_zeros(()), member.steps(), float(lr)
+    weighted = layout.recipe.class_weights != "none"
     with working.training() as module, _drawn(member):
         for step in range(steps):
             x, y = member.batch(step, layout, lr.dtype)
             with torch.enable_grad():
-                loss = functional.cross_entropy(_output(layout, module, x), y)
+                loss = member.mean_loss(step, _output(layout, module, x), y, weighted=weighted)
                 gradients = torch.autograd.grad(loss, learned, allow_unused=True)
             given = [torch.zeros_like(t) if g is None else g for t, g in zip(learned, gradients, strict=True)]
             _take_step(layout, learned, given, momenta, rate)

@@ -1,4 +1,4 @@
-"""Reading a .csv file: a header, one label column, numbers in all the other columns."""
+"""Reading a .csv file: a header, one label column, numbers in all the other columns. Anything else needs a schema."""
 
 import csv
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsac.data.files.labels import label_text
-from fedsac.data.files.tables import Table, check_columns, named_table
+from fedsac.data.files.tables import SCHEMA_HINT, Table, check_columns, named_table
 from fedsac.data.messages import shown, unreadable
 from fedsac.errors import FedsacError
 
@@ -20,10 +20,10 @@ def read_csv(path: Path, label: str, require_label: bool) -> Table:
     """Read the whole file in one fast pass; only if that fails, read it again row by row to report where."""
     parts: list[np.ndarray] = []
     labels: list[str] = []
-    records = _records(path)
-    names = _header(path, next(records, (1, []))[1], label, require_label)
+    rows = records(path)
+    names = _header(path, next(rows, (1, []))[1], label, require_label)
     label_column = names.index(label) if label in names else None
-    while chunk := [row for _, row in islice(records, CHUNK_ROWS)]:
+    while chunk := [row for _, row in islice(rows, CHUNK_ROWS)]:
         numbers = _convert(chunk, len(names), label_column, labels)
         if numbers is None:
             raise _first_error(path, names, label_column)
@@ -34,12 +34,12 @@ def read_csv(path: Path, label: str, require_label: bool) -> Table:
     return named_table(np.concatenate(parts), None if label_column is None else labels, features)
 
 
-def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
+def records(path: Path, separator: str = ",") -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, each with the number of its first line."""
     line = 1
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(file, strict=True, delimiter=separator)
             try:
                 for row in reader:
                     if row:
@@ -94,7 +94,7 @@ def _convert(rows: list[list[str]], width: int, label_column: int | None, labels
 
 def _first_error(path: Path, names: list[str], label_column: int | None) -> FedsacError:
     """The error for the first malformed row, with its line and column."""
-    for line, row in islice(_records(path), 1, None):
+    for line, row in islice(records(path), 1, None):
         if len(row) != len(names):
             return FedsacError(
                 f"{path}: line {line} has {len(row)} fields, the header has {len(names)}; "
@@ -108,13 +108,15 @@ def _first_error(path: Path, names: list[str], label_column: int | None) -> Feds
 
 def _cell_error(cell: str, is_label: bool) -> str | None:
     if not cell.strip():
-        return "the value is missing; fill it in or drop the row"
+        return f"the value is missing; fill it in or drop the row{SCHEMA_HINT if not is_label else ''}"
     if is_label:
         return None
     try:
         number = float(cell)
     except ValueError:
-        return f"{shown(cell)} is not a number; write one, or drop the column"
+        return f"{shown(cell)} is not a number; write one, or drop the column{SCHEMA_HINT}"
     if "_" in cell:
         return f"{shown(cell)} is not a number; leave the underscore out"
-    return None if isfinite(number) else f"{shown(cell)} is not a finite number; fill it in or drop the row"
+    return (
+        None if isfinite(number) else f"{shown(cell)} is not a finite number; fill it in or drop the row{SCHEMA_HINT}"
+    )

@@ -1,6 +1,6 @@
 """Data that a program has in memory: arrays, a DataFrame, or one of these for each silo."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,19 +13,27 @@ from fedsac.data.files.silos import TEST, VALIDATION, gathered
 from fedsac.data.files.tables import Table, aligned, named_table
 from fedsac.data.messages import shown, some
 from fedsac.errors import FedsacError
+from fedsac.models.table import TableSchema
 
 GIVEN = "arrays-in-memory"  # the name of such data in a config
+ReadFrame = Callable[[Any, str], Table]  # of a DataFrame, and where it is from
 
 
-def in_memory(data: Any, label: str) -> DataSet:
+def in_memory(data: Any, label: str, read: ReadFrame | None = None, schema: TableSchema | None = None) -> DataSet:
     """A data set from x, y or x, y, x_test, y_test (lists, numpy or torch: [n, d] a table, [n, h, w] or [n, h, w, c]
     images); from a DataFrame with a column `label`, or two of them, the second for testing; or from silos: such samples
-    by client, and of `validation` and, where there are any, of `test`."""
+    by client, and of `validation` and, where there are any, of `test`. `read` says how a DataFrame is read, if not as
+    a table of numbers: by a `schema`."""
+    if read is None:
+
+        def read(frame: Any, where: str) -> Table:
+            return _of_frame(frame, label, where)
+
     if isinstance(data, Mapping):
-        return _silos(data, label)
-    train, test = _parts(data, label)
+        return _silos(data, read, schema)
+    train, test = _parts(data, read)
     assert train.labels is not None
-    classes = class_names(train.labels, "data")
+    classes = class_names(train.labels, "data") if schema is None else schema.classes
     y, x_test, y_test = encode(train.labels, classes, "data"), None, None
     if test is not None:
         test = aligned(test, "x_test", train, "x")
@@ -34,14 +42,15 @@ def in_memory(data: Any, label: str) -> DataSet:
         *(GIVEN, train.x, y, classes, train.channel, train.top, x_test, y_test),
         features=train.features,
         image=train.image,
+        table=schema if train.features else None,
     )
 
 
-def _parts(data: Any, label: str) -> tuple[Table, Table | None]:
+def _parts(data: Any, read: ReadFrame) -> tuple[Table, Table | None]:
     if _is_frame(data):
-        return _of_frame(data, label, "data"), None
+        return read(data, "data"), None
     if isinstance(data, tuple | list) and len(data) in (1, 2) and all(map(_is_frame, data)):
-        tables = [_of_frame(frame, label, where) for frame, where in zip(data, ("data", "test data"), strict=False)]
+        tables = [read(frame, where) for frame, where in zip(data, ("data", "test data"), strict=False)]
         return tables[0], tables[1] if len(tables) == 2 else None
     if isinstance(data, tuple | list) and len(data) in (2, 4):
         test = _of_arrays(data[2], data[3], "_test", "data") if len(data) == 4 else None
@@ -52,7 +61,7 @@ def _parts(data: Any, label: str) -> tuple[Table, Table | None]:
     )
 
 
-def _silos(data: Mapping[Any, Any], label: str) -> DataSet:
+def _silos(data: Mapping[Any, Any], read: ReadFrame, schema: TableSchema | None) -> DataSet:
     names = [str(name) for name in data]
     clients = sorted(name for name in names if name not in (VALIDATION, TEST))
     if len(clients) < 2 or VALIDATION not in names or len(set(names)) < len(names):
@@ -60,13 +69,13 @@ def _silos(data: Mapping[Any, Any], label: str) -> DataSet:
     tables = {}
     for name, own in ((str(name), own) for name, own in data.items()):
         if _is_frame(own):
-            tables[name] = _of_frame(own, label, name)
+            tables[name] = read(own, name)
         elif isinstance(own, tuple | list) and len(own) == 2:
             tables[name] = _of_arrays(own[0], own[1], "", name)
         else:
             raise FedsacError(f"silo {name}: give x, y or a DataFrame, not {type(own).__name__}")
     order = [*clients, VALIDATION, *([TEST] if TEST in tables else [])]
-    return gathered(GIVEN, "data", {name: tables[name] for name in order}, {name: name for name in order})
+    return gathered(GIVEN, "data", {name: tables[name] for name in order}, {name: name for name in order}, schema)
 
 
 def _is_frame(data: Any) -> bool:
@@ -91,7 +100,8 @@ def _of_frame(frame: Any, label: str, where: str) -> Table:
         values = np.asarray(frame[column])
         if values.dtype.kind not in "biuf":
             raise FedsacError(
-                f"{where}: column {shown(str(column))} is {values.dtype}, not numbers; encode it as numbers or drop it"
+                f"{where}: column {shown(str(column))} is {values.dtype}, not numbers; encode it as numbers, drop it, "
+                "or say what it is with Config(schema=...)"
             )
         if not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values)))

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from fedsac.data.files.labels import label_texts
-from fedsac.data.files.tables import Table, check_columns, named_table
+from fedsac.data.files.tables import SCHEMA_HINT, Table, check_columns, named_table
 from fedsac.data.messages import cause, shown, unreadable
 from fedsac.errors import FedsacError
 
-FILL_HINT = "fill it in or drop the row"
+FILL_HINT = f"fill it in or drop the row{SCHEMA_HINT}"
 
 
 def read_parquet(path: Path, label: str, require_label: bool) -> Table:
@@ -25,6 +25,20 @@ def read_parquet(path: Path, label: str, require_label: bool) -> Table:
         x[:, i] = _numbers(content.column(name), f"{path}: column {shown(name)}")
     labels = _labels(content.column(label), f"{path}: column {shown(label)}") if label in names else None
     return named_table(x, labels, features)
+
+
+def parquet_columns(path: Path) -> tuple[list[tuple[str, list[Any]]], int]:
+    """The columns, each with its name and its values as Python has them, and the number of rows."""
+    from pyarrow import types
+
+    names, content = _content(path)
+    columns = []
+    for i, name in enumerate(names):
+        column = content.column(i)
+        if types.is_dictionary(column.type):  # what pandas calls a category
+            column = column.cast(column.type.value_type)
+        columns.append((name, column.to_pylist()))
+    return columns, content.num_rows
 
 
 def _content(path: Path) -> tuple[list[str], Any]:
@@ -53,7 +67,7 @@ def _numbers(column: Any, where: str) -> np.ndarray:
     kind = column.type
     numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     if not any(is_kind(kind) for is_kind in numeric):
-        raise FedsacError(f"{where} is {kind}, not numbers; make it numbers, or drop the column")
+        raise FedsacError(f"{where} is {kind}, not numbers; make it numbers, or drop the column{SCHEMA_HINT}")
     _refuse_nulls(column, where)
     if types.is_decimal(kind):
         column = column.cast(float64())

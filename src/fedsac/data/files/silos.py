@@ -1,5 +1,6 @@
 """A folder of silos: one data file per client, the server's validation file, and perhaps a test file."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,18 @@ from fedsac.data.files.reading import read_table
 from fedsac.data.files.tables import SUFFIXES, Table, aligned
 from fedsac.data.messages import unreadable
 from fedsac.errors import FedsacError
+from fedsac.models.table import TableSchema
 
 VALIDATION, TEST = "validation", "test"
 IGNORED_SUFFIXES = (".md", ".txt", ".toml")  # of files that describe the data
+SCHEMA_JSON = "schema.json"
+Reading = Callable[[Path, str], Table]  # of a file, and the name of its silo
 
 
-def load_silos(folder: Path, label: str) -> DataSet:
-    """Read all files of a folder into one data set; they must have the same features."""
-    files = _files(folder)
+def load_silos(folder: Path, label: str, read: Reading | None = None, schema: TableSchema | None = None) -> DataSet:
+    """Read all files of a folder into one data set; they must have the same features. `read` says how, if not as
+    tables of numbers: by a `schema`."""
+    files = silo_files(folder)
     clients = sorted(name for name in files if name not in (VALIDATION, TEST))
     if len(clients) < 2:
         raise FedsacError(
@@ -27,18 +32,21 @@ def load_silos(folder: Path, label: str) -> DataSet:
     if VALIDATION not in files:
         raise FedsacError(f"{folder}: no {VALIDATION}.npz, .csv or .parquet in it; put the server's samples there")
     order = [*clients, VALIDATION, *([TEST] if TEST in files else [])]
-    tables = {name: _read(files[name], label) for name in order}
-    return gathered(folder.resolve().name, str(folder), tables, {name: str(files[name]) for name in order})
+    tables = {name: _read(files[name], label) if read is None else read(files[name], name) for name in order}
+    return gathered(folder.resolve().name, str(folder), tables, {name: str(files[name]) for name in order}, schema)
 
 
-def gathered(name: str, where: str, tables: dict[str, Table], wheres: dict[str, str]) -> DataSet:
+def gathered(
+    name: str, where: str, tables: dict[str, Table], wheres: dict[str, str], schema: TableSchema | None = None
+) -> DataSet:
     """One data set of the tables of clients, of the server's validation samples and, where it comes, of the test;
-    `wheres` say in errors where each of them is from."""
+    `wheres` say in errors where each of them is from. A `schema` has the classes."""
     tables = _aligned(tables, wheres)
     order = list(tables)
     parts = [part for part in order if part != TEST]
     clients = [part for part in parts if part != VALIDATION]
     classes = class_names((text for part in parts for text in _labels(tables[part])), where)
+    classes = classes if schema is None else schema.classes
     rows = _rows({part: len(tables[part].x) for part in parts})
     test, y_test = tables.get(TEST), None
     if test is not None:
@@ -57,10 +65,11 @@ def gathered(name: str, where: str, tables: dict[str, Table], wheres: dict[str, 
         validation=rows[VALIDATION],
         features=next((tables[part].features for part in parts if tables[part].features), ()),
         image=first.image,
+        table=schema,
     )
 
 
-def _files(folder: Path) -> dict[str, Path]:
+def silo_files(folder: Path) -> dict[str, Path]:
     """The data files by client name, or by `validation` and `test` in lower case."""
     files: dict[str, Path] = {}
     try:
@@ -69,7 +78,7 @@ def _files(folder: Path) -> dict[str, Path]:
         raise unreadable(folder, err) from err
     for path in entries:
         suffix = path.suffix.lower()
-        if path.name.startswith(".") or (suffix in IGNORED_SUFFIXES and path.is_file()):
+        if path.name.startswith(".") or (suffix in IGNORED_SUFFIXES and path.is_file()) or path.name == SCHEMA_JSON:
             continue
         if suffix not in SUFFIXES or not path.is_file():
             raise FedsacError(f"{path}: not a silo; such a folder holds {', '.join(SUFFIXES)} files, move others away")

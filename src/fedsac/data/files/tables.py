@@ -9,6 +9,7 @@ from fedsac.data.messages import shown, some
 from fedsac.errors import FedsacError
 
 SUFFIXES = (".npz", ".csv", ".parquet")
+SCHEMA_HINT = " (or say what the columns mean: fedsac schema propose; fedsac data check lists every such place)"
 
 
 class NoLabelError(FedsacError):
@@ -49,7 +50,7 @@ def check_columns(path: Path, names: list[str], label: str, require_label: bool)
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise FedsacError(f"{where}: two columns are named {shown(twice)}; rename one")
     if require_label and label not in names:
-        hint = "; separate columns by commas" if len(names) == 1 and set(names[0]) & set(";\t|") else ""
+        hint = f"; separate columns by commas{SCHEMA_HINT}" if len(names) == 1 and set(names[0]) & set(";\t|") else ""
         raise NoLabelError(f"{where}: no column {shown(label)} for the labels{hint}; the columns are {some(names)}")
     if not set(names) - {label}:
         raise FedsacError(f"{where}: no column besides the label; add the features")

@@ -1,0 +1,130 @@
+"""Stacks of runs spread over several processes of this machine.
+
+One process waits for Python about as long as a GPU works: several keep it busy, and on a machine with many cores they
+train side by side. What a run finds does not depend, but for rounding, on where it is carried out. The processes talk
+in JSON lines (`fedsac.runs.worker`), and leave the runs in their folders, as one process would.
+"""
+
+import json
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+from fedsac.config import Config, read
+from fedsac.errors import FedsacError
+from fedsac.runs.watcher import RunInfo, Watcher
+
+SECONDS_TO_COMMIT = 600.0  # after an interruption, until a process that does not end is killed
+
+
+def resume_spread(
+    stacks: Sequence[Sequence[Path]], workers: int, watcher: Watcher, *, every_round: bool, keep_models: bool
+) -> None:
+    """Take up the runs of each stack, as `resume_together` does, in so many processes, the first stacks first. A stack
+    that fails for a reason that the user can put right does not keep the others from ending; its error is raised
+    then."""
+    waiting = deque([str(path) for path in stack] for stack in stacks)
+    processes = min(workers, len(waiting))
+    options = {"processes": processes, "every_round": every_round, "keep_models": keep_models}
+    shared = _Shared(waiting, options, watcher)
+    started = [_Worker(shared) for _ in range(processes)]
+    try:
+        for worker in started:
+            worker.join()
+    except KeyboardInterrupt:
+        shared.waiting.clear()
+        for worker in started:
+            worker.interrupt()
+        raise
+    if shared.errors:
+        raise FedsacError(shared.errors[0])
+
+
+class _Shared:
+    """What all workers share: the stacks that wait, the one who watches, and what failed."""
+
+    def __init__(self, waiting: deque[list[str]], options: dict[str, Any], watcher: Watcher) -> None:
+        self.waiting, self.options, self.errors = waiting, options, list[str]()
+        self._watcher, self._lock, self._configs = watcher, Lock(), dict[str, Config]()
+
+    def next(self) -> str | None:
+        """The next order, if there is one."""
+        with self._lock:
+            return json.dumps({"folders": self.waiting.popleft()} | self.options) if self.waiting else None
+
+    def told(self, event: dict[str, Any]) -> None:
+        """Pass on what a process tells."""
+        with self._lock:
+            what = event["what"]
+            if what == "failed":
+                self.errors.append(event["text"])
+            elif what == "alone":
+                self._watcher.alone(event["step"], event["steps"])
+            elif what == "note":
+                self._watcher.note(event["text"])
+            elif what == "begin":
+                self._watcher.begin(self._run(event), event["records"])
+            elif what == "round":
+                self._watcher.round(self._run(event), event["record"])
+
+    def _run(self, event: dict[str, Any]) -> RunInfo:
+        folder = event["folder"]
+        if folder not in self._configs:
+            self._configs[folder] = Config(**read(Path(folder) / "config.toml"))
+        return RunInfo(self._configs[folder], Path(folder), tuple(event["clients"]))
+
+
+class _Worker:
+    """One process, and the thread that reads what it tells."""
+
+    def __init__(self, shared: _Shared) -> None:
+        self._shared = shared
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fedsac.runs.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches this process alone, which tells the others
+        )
+        self._thread = Thread(target=self._converse, daemon=True)
+        self._thread.start()
+
+    def _converse(self) -> None:
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            while (order := self._shared.next()) is not None:
+                print(order, file=process.stdin, flush=True)
+                for line in process.stdout:
+                    event = json.loads(line)
+                    self._shared.told(event)
+                    if event["what"] in ("done", "failed"):
+                        break
+                else:
+                    break
+        except BrokenPipeError:
+            pass  # it has ended: its status says how
+        with suppress(BrokenPipeError):
+            process.stdin.close()  # no more orders
+        status = process.wait()
+        process.stdout.close()
+        if status not in (0, 130):
+            self._shared.errors.append(
+                f"a process that carried out runs ended with status {status}; the same command goes on"
+            )
+
+    def join(self) -> None:
+        while self._thread.is_alive():
+            self._thread.join(0.2)  # short, so that Ctrl-C is heard
+
+    def interrupt(self) -> None:
+        """Let it commit its whole rounds, and end."""
+        self._process.terminate()
+        self._thread.join(SECONDS_TO_COMMIT)
+        if self._thread.is_alive():
+            self._process.kill()
