@@ -85,11 +85,12 @@ def do(chosen: argparse.Namespace) -> None:
         raise
     from fedsac.report.page import write
 
-    page, pictures = write([folder], figures=folder / "figures")
     show(rows, begun(folder).base)
-    print(
-        f"Everything is in {folder}: results.csv, results.json, {page.name}, {len(pictures) // 2} pictures in figures."
-    )
+    try:
+        write([folder], figures=folder / "figures")
+    except FedsacError as error:  # a font that is missing does not cost the study
+        print(f"fedsac: {error}", file=sys.stderr)
+    print(f"Everything is in {folder}: results.csv, results.json, report.html, a picture for each attack in figures.")
 
 
 class Progress(Together):
