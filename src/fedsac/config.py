@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from fedsac.doors import BEHAVIOURS, CONTRIBUTIONS, METRICS, NETWORKS, SCENES
+from fedsac.doors import ATTACKS, BEHAVIOURS, CONTRIBUTIONS, METRICS, NETWORKS, SCENES
 from fedsac.errors import FedsacError
 from fedsac.recipe import BATCH_NORMS, CLASS_WEIGHTS, SCHEDULES, Recipe, augmentations
 
@@ -70,6 +70,8 @@ class Config:
     behaviour: str | None = _option(
         None, "what clients do beside training honestly: absent:PROBABILITY, late:PROBABILITY or module:function"
     )
+    attack: str | None = _option(None, "what hostile clients do: a name (`fedsac attack --list`) or module:Class")
+    attackers: str | None = _option(None, "who is hostile: median[:NUMBER] (default), largest or smallest, or names")
     refuse: str | None = _option(
         None, "harmful: leave out replies that would wreck the model on validation data (default: take in all)"
     )
@@ -134,7 +136,7 @@ class Config:
         for name in ("data", "method", "contribution", "metric", "network", "label"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
-        for name in ("scene", "contributions", "behaviour", "augment", "schema", "data_dir"):
+        for name in ("scene", "contributions", "behaviour", "attack", "attackers", "augment", "schema", "data_dir"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), str):
                 raise FedsacError(f"{name} must be a text, not {getattr(self, name)!r}")
         if not isinstance(self.options, dict) or not all(
@@ -165,6 +167,14 @@ class Config:
             )
         if self.behaviour is not None:
             object.__setattr__(self, "behaviour", BEHAVIOURS.spelled(self.behaviour))
+        if self.attack is not None:
+            ATTACKS.parse(self.attack)
+            if self.behaviour is not None:
+                raise FedsacError(
+                    f"attack {self.attack} and behaviour {self.behaviour} both say what clients send; leave one out"
+                )
+        elif self.attackers is not None:
+            raise FedsacError(f"attackers {self.attackers}: nobody is hostile without an attack; name one")
 
     def _whole(self, name: str, least: int) -> None:
         """Check that a setting is a whole number of at least `least`."""

@@ -257,6 +257,44 @@ BEHAVIOURS = Door(
     "extending.md",
 )
 
+ATTACKS = Door(
+    "attack",
+    {
+        "zero": Entry("attacks.free_riders:ZeroUpdate", "sends back what it received"),
+        "stale": Entry("attacks.free_riders:StaleModel", "sends an old model", "", "ROUNDS"),
+        "random": Entry("attacks.free_riders:RandomModel", "sends weights from U[-1, 1]", "Xu and Lyu, 2020"),
+        "delta": Entry("attacks.free_riders:DeltaWeights", "repeats the model's last step", "Lin et al., 2019"),
+        "disguise": Entry("attacks.free_riders:GaussianDisguise", "adds Gaussian noise", "Fraboni et al., 2021"),
+        "late-switch": Entry("attacks.free_riders:LateSwitch", "honest until its contribution is measured"),
+        "claim": Entry("attacks.scores:Claim", "says that its contribution is 1.0"),
+        "self-report": Entry("attacks.scores:SelfReport", "the same, to a server that believes it"),
+        "borrow": Entry("attacks.scores:Borrow", "hands in another's model as trained alone"),
+        "borrow-noised": Entry("attacks.scores:BorrowNoised", "the same with noise on it", "", "DEVIATION"),
+        "borrow-global": Entry("attacks.scores:BorrowGlobal", "rejoins with an old common model"),
+        "launder": Entry("attacks.scores:Launder", "rejoins with its own reward"),
+        "launder-tuned": Entry("attacks.scores:LaunderTuned", "the same, trained further on its data", "", "EPOCHS"),
+        "inflate": Entry("attacks.scores:Inflate", "sends the others' mean step", "ACE: arXiv 2405.20975"),
+        "slander": Entry("attacks.scores:Slander", "takes away the step of the one with the most data"),
+        "hoard": Entry("attacks.hoarding:Hoard", "keeps every parameter it ever received"),
+        "pool": Entry("attacks.hoarding:Pool", "a coalition puts its rewards together"),
+        "hoard-together": Entry("attacks.hoarding:HoardTogether", "a coalition keeps all it ever received"),
+        "regrow": Entry("attacks.hoarding:Regrow", "refills missing neurons and trains them", "", "EPOCHS"),
+        "fine-tune": Entry("attacks.hoarding:FineTune", "trains its reward further, as anybody may", "", "EPOCHS"),
+        "sybils": Entry("attacks.identities:Sybils", "one data set under several names", "", "NAMES"),
+        "cut-up": Entry("attacks.identities:CutUp", "a data set in parts, each under a name", "", "PARTS"),
+        "merge": Entry("attacks.identities:Merge", "two data sets under one name"),
+        "label-flip": Entry("attacks.poisoned_data:LabelFlip", "trains on turned labels"),
+        "backdoor": Entry("attacks.poisoned_data:Backdoor", "a trigger for a class", "Gu et al., 2017", "SHARE"),
+        "sign-flip": Entry("attacks.poisoning:SignFlip", "the opposite of the mean step"),
+        "rescale": Entry("attacks.poisoning:Rescale", "its step made longer", "Bagdasaryan et al., 2020", "FACTOR"),
+        "alie": Entry("attacks.poisoning:LittleIsEnough", "a little is enough", "Baruch et al., 2019", "DEVIATIONS"),
+        "ipm": Entry("attacks.poisoning:InnerProduct", "inner product manipulation", "Xie et al., 2020", "FACTOR"),
+        "mimic": Entry("attacks.poisoning:Mimic", "copies an honest client", "Karimireddy et al., 2022", "WHOM"),
+        "sole-holder": Entry("attacks.poisoning:SoleHolder", "poisons what it alone holds", "", "FACTOR"),
+    },
+    "attacks.md",
+)
+
 LOGGERS = Door(
     "log",
     {
@@ -267,4 +305,4 @@ LOGGERS = Door(
     "logging.md",
 )
 
-ALL = (METHODS, SCENES, DATA, CONTRIBUTIONS, METRICS, NETWORKS, BEHAVIOURS, LOGGERS)
+ALL = (METHODS, SCENES, DATA, CONTRIBUTIONS, METRICS, NETWORKS, BEHAVIOURS, ATTACKS, LOGGERS)

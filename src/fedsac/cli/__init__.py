@@ -1,5 +1,5 @@
-"""The command: `fedsac run | compare | sweep | methods | paper | report | data | schema | predict | export | inspect |
-federation`."""
+"""The command: `fedsac run | compare | sweep | attack | methods | paper | report | data | schema | predict | export |
+inspect | federation`."""
 
 import argparse
 import os
@@ -24,7 +24,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    from fedsac.cli import compare, data, federation, inspect, models, paper, report, run, schema, sweep
+    from fedsac.cli import attack, compare, data, federation, inspect, models, paper, report, run, schema, sweep
 
     top = _Parser(
         prog="fedsac",
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"fedsac {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for module in (run, compare, sweep, paper, report, data, schema, models, inspect, federation):
+    for module in (run, compare, sweep, attack, paper, report, data, schema, models, inspect, federation):
         module.add(commands)
     return top
 

@@ -119,7 +119,7 @@ def side_by_side(
                 config = configured(chosen)
                 screen.runs, work = begin(config)
                 screen.every = config.eval_every
-                folder = chosen.out or _fresh(config, name)
+                folder = chosen.out or fresh(config, name)
                 table = work(folder, with_logs(screen, chosen.log))
     except KeyboardInterrupt:
         if folder is not None and (folder / "compare.json").exists():
@@ -242,7 +242,7 @@ def _draw(table: list[Any], folder: Path, subject: str, metric: str) -> None:
     write_atomic(folder / "fairness-accuracy.svg", svg(fairness_accuracy(table, subject, metric)).encode())
 
 
-def _fresh(config: Config, name: str) -> Path:
+def fresh(config: Config, name: str) -> Path:
     from fedsac.cli.run import free
 
     data = Path(config.data).name

@@ -61,7 +61,7 @@ class Conduct:
     """A run's behaviour, and what its clients remember: `memory` has flat names, `client/name`."""
 
     def __init__(self, named: str, memory: State | None = None) -> None:
-        self._named, self._parameter = named, BEHAVIOURS.parse(named)[1]
+        self._label, self._parameter = f"behaviour {named}", BEHAVIOURS.parse(named)[1]
         self._behaviour: Behaviour = BEHAVIOURS.resolve(named)
         self.memory: State = dict(memory or {})
 
@@ -77,41 +77,46 @@ class Conduct:
         memory: State = {}
         version = trained._version  # torch counts changes made in place
         for i, name in enumerate(clients.names):
-            own = {k.partition("/")[2]: v for k, v in self.memory.items() if k.partition("/")[0] == name}
+            own = of_client(self.memory, name)
             update = Update(
                 received=given.model(i).clone(),
                 trained=trained[i].clone(),
                 neurons=given.neurons[i].clone(),
                 everyone=trained,
                 clients=clients.names,
-                memory={k: self._kept(k, v) for k, v in own.items()},
+                memory={k: kept(self._label, k, v) for k, v in own.items()},
                 parameter=self._parameter,
                 rng=stream(clients.seed, "behaviour", round, name),
             )
-            sent.append(self._checked(self._behaviour(round, name, update), trained[i]))
-            memory |= {f"{name}/{k}": self._kept(k, v) for k, v in update.memory.items()}
+            sent.append(checked(self._label, self._behaviour(round, name, update), trained[i]))
+            memory |= {f"{name}/{k}": kept(self._label, k, v) for k, v in update.memory.items()}
             if trained._version != version:
-                raise FedsacError(f"behaviour {self._named} changes update.everyone in place; let it work on a clone")
+                raise FedsacError(f"{self._label} changes update.everyone in place; let it work on a clone")
         return sent, memory
 
-    def _kept(self, name: str, value: Any) -> Any:
-        """A copy of something remembered, as a checkpoint would give it back: a tensor, or what JSON can hold."""
-        if isinstance(value, Tensor):
-            return value.detach().clone()
-        try:
-            return json.loads(json.dumps(value, allow_nan=False))
-        except (TypeError, ValueError):
-            raise FedsacError(
-                f"behaviour {self._named} remembers {name!r} as {type(value).__name__}; memory holds tensors and JSON "
-                "values"
-            ) from None
 
-    def _checked(self, answer: Tensor | None, like: Tensor) -> Tensor | None:
-        if answer is None:
-            return None
-        if not isinstance(answer, Tensor) or answer.shape != like.shape:
-            got = f"a tensor of shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
-            raise FedsacError(
-                f"behaviour {self._named} must return a model of shape {tuple(like.shape)}, or None, not {got}"
-            )
-        return answer.detach().to(like)
+def of_client(memory: State, client: str) -> State:
+    """What one client remembers, of the flat names `client/name`."""
+    return {name.partition("/")[2]: value for name, value in memory.items() if name.partition("/")[0] == client}
+
+
+def kept(label: str, name: str, value: Any) -> Any:
+    """A copy of something remembered, as a checkpoint would give it back: a tensor, or what JSON can hold."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError):
+        raise FedsacError(
+            f"{label} remembers {name!r} as {type(value).__name__}; memory holds tensors and JSON values"
+        ) from None
+
+
+def checked(label: str, answer: Tensor | None, like: Tensor) -> Tensor | None:
+    """What a client sends, if it is a model like the honest one, or nothing."""
+    if answer is None:
+        return None
+    if not isinstance(answer, Tensor) or answer.shape != like.shape:
+        got = f"a tensor of shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
+        raise FedsacError(f"{label} must return a model of shape {tuple(like.shape)}, or None, not {got}")
+    return answer.detach().to(like)

@@ -1,11 +1,11 @@
 """One round of local training on this machine: from the models assigned to the clients to the updates they send."""
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from fedsac.clients.behaviour import Conduct
 from fedsac.clients.population import Clients
 from fedsac.clients.training import Job, PendingTraining, Trained, train
 from fedsac.compute import evaluation
@@ -18,6 +18,16 @@ Absent = Callable[[int, str], bool]
 
 RunRound = tuple[Clients, Assignment, int]
 """A round of one run: its clients, what they are assigned, and the number of the round."""
+
+
+class Conduct(Protocol):
+    """What the clients of a run do besides training honestly: a behaviour, or an attack."""
+
+    def behave(
+        self, clients: Clients, given: Assignment, round: int, trained: Tensor
+    ) -> tuple[list[Tensor | None], State]:
+        """What each client sends, from models trained honestly [N, parameters], and what clients remember after it."""
+        ...
 
 
 class LocalRound:

@@ -1,7 +1,7 @@
 """The standalone contribution: the score of the model that a client trains alone (Definition 1)."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -18,23 +18,55 @@ from fedsac.rng import stream
 
 
 def standalone(
-    runs: Sequence[Measurement], step_done: Callable[[int], None] = lambda steps: None
+    runs: Sequence[Measurement],
+    step_done: Callable[[int], None] = lambda steps: None,
+    trained: Callable[[int, torch.Tensor], None] = lambda run, models: None,
 ) -> list[Contributions]:
     """The contributions of every run's clients; all runs train at the same time. With several checkpoints, a client's
     contribution is the mean of their scores.
 
-    `step_done` is called with the number of steps done so far by the longest run.
+    `step_done` is called with the number of steps done so far by the longest run, `trained` at the end with the number
+    of a run and the models [N, parameters] that its clients hand in.
     """
     scores: list[list[_Scores]] = [[] for _ in runs]
     models = [run.initial for run in runs]
     for part in training_alone(runs):
-        for trained in part:
-            run = runs[trained.run]
-            if trained.steps in run.checkpoint_steps:
-                scores[trained.run].append(_score(run, trained.models))
-            models[trained.run] = trained.models
-        step_done(max(trained.steps for trained in part))
+        for alone in part:
+            run = runs[alone.run]
+            if alone.steps in run.checkpoint_steps:
+                scores[alone.run].append(_score(run, alone.models))
+            models[alone.run] = alone.models
+        step_done(max(alone.steps for alone in part))
+    for i, final in enumerate(models):
+        trained(i, final)
     return [_contributions(run, final, own) for run, final, own in zip(runs, models, scores, strict=True)]
+
+
+def handed_in(run: Measurement, alone: Contributions, models: Mapping[int, torch.Tensor]) -> Contributions:
+    """The contributions where some clients (by index) hand in other models [parameters] than they have trained: these
+    are scored in their place."""
+    if not models:
+        return alone
+    who = list(models)
+    stack, finite = _finite(run, torch.stack([models[i] for i in who]))
+    scores = _score(run, stack)
+    errors = errors_on_validation(
+        run.clients.layout, stack, run.validation, scores.validation, run.metric, run.clients.seed
+    )
+
+    def replaced(before: Sequence[float], now: torch.Tensor) -> tuple[float, ...]:
+        new = dict(zip(who, torch.where(finite, now, 0).tolist(), strict=True))
+        return tuple(new.get(i, value) for i, value in enumerate(before))
+
+    bad = {run.clients.names[i] for i, ok in zip(who, finite.tolist(), strict=True) if not ok}
+    others = set(alone.diverged) - {run.clients.names[i] for i in who}
+    return replace(
+        alone,
+        validation=replaced(alone.validation, scores.validation),
+        test=replaced(alone.test, scores.test),
+        diverged=tuple(name for name in run.clients.names if name in bad | others),
+        error=None if alone.error is None or errors is None else replaced(alone.error, errors),
+    )
 
 
 def trained_alone(runs: Sequence[Measurement]) -> list[torch.Tensor]:

@@ -33,6 +33,8 @@ class Split:
     y_test: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray
+    hostile: tuple[str, ...] = ()  # clients whose names or data an attack has made
+    probe: tuple[np.ndarray, np.ndarray] | None = None  # x and y: an attack succeeds with those taken for y
 
     @property
     def test_is_validation(self) -> bool:

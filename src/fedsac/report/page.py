@@ -5,11 +5,12 @@ from pathlib import Path
 
 from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
-from fedsac.report import comparison, single
+from fedsac.report import attacks, comparison, single
 from fedsac.report.drawing import SVG_SIGN, svg
 from fedsac.report.markup import SIGN, Figure, document
 from fedsac.report.pdf import HEADS, pdf
 from fedsac.report.reading import Run, read_runs
+from fedsac.runs.attack_table import STUDY
 from fedsac.runs.checkpoint import UNSOUND
 
 REPORT_NAME = "report.html"
@@ -17,9 +18,10 @@ REPORT_NAME = "report.html"
 
 def build(paths: Sequence[Path]) -> tuple[str, list[Figure]]:
     """The page about the runs in these folders, and the figures on it. The same folders give the same bytes."""
-    runs = read_runs(paths)
+    study = len(paths) == 1 and (paths[0] / STUDY).exists()
+    runs = [] if study else read_runs(paths)
     try:
-        return _page(runs)
+        return attacks.page(paths[0]) if study else _page(runs)
     except UNSOUND as error:  # what is read is checked for what a page needs most, not for the type of every number
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         where = ", ".join(map(str, paths))

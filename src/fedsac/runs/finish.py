@@ -10,6 +10,7 @@ from fedsac.models.files import AnyNetwork, serialised_bytes
 from fedsac.models.module_network import ModuleNetwork, perceptron_of
 from fedsac.models.network import Network
 from fedsac.models.submodels import extract
+from fedsac.runs import hostile
 from fedsac.runs.labels import of_clients
 from fedsac.runs.result import Counts, Result
 from fedsac.runs.running import Running
@@ -53,6 +54,7 @@ def finished(run: Running, reward_models: RewardModels, seconds: float, watcher:
         },
         seconds=seconds,
         folder=None if run.folder is None else run.folder.path,
+        attack=hostile.outcome(run, reward_models([run])[0]) if run.prepared.attack is not None else None,
         reported_on="validation" if run.prepared.split.test_is_validation else "test",
         classes=run.prepared.split.data.classes,
         confusion=confusion,

@@ -4,11 +4,14 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from fedsac.attacks.conduct import HostileConduct
 from fedsac.clients.behaviour import Conduct
 from fedsac.clients.rounds import Absent, LocalRound, personalised
+from fedsac.clients.rounds import Conduct as AnyConduct
 from fedsac.contributions.base import Contributions
 from fedsac.contributions.measurement import Measurement, decided, is_measured
 from fedsac.contributions.standalone import standalone
+from fedsac.runs import hostile
 from fedsac.runs.running import Running
 from fedsac.runs.screening import Screened
 from fedsac.runs.watcher import Watcher
@@ -21,18 +24,20 @@ class LocalEngine:
         self._watcher, self._absent = watcher, absent
 
     def gather(self, runs: Sequence[Running]) -> list[Running]:
-        """Measure contributions of runs that are new. Clients neither come nor go."""
+        """Measure contributions of runs that are new. Clients neither come nor go, but for hostile ones that leave to
+        rejoin."""
         waiting = [run for run in runs if not run.begun]
         new = [run for run in waiting if run.contributions is None]
         measured = self._measured(new) if new else {}
         for run in waiting:
             run.begin(measured[run] if run.contributions is None else run.contributions)
-        return new
+        rejoined = [run for run in runs if hostile.rejoins_now(run)]
+        for run in rejoined:
+            hostile.rejoin(run, _measurement(run), self.reward_models([run])[0])
+        return list(dict.fromkeys([*new, *rejoined]))
 
     def train(self, runs: Sequence[Running]) -> LocalRound | Screened:
-        conducts = [
-            None if (named := run.prepared.config.behaviour) is None else Conduct(named, run.memory) for run in runs
-        ]
+        conducts = [_conduct(run) for run in runs]
         work = [(run.prepared.clients, run.assignment, run.round) for run in runs]
         training = LocalRound(work, self._absent, conducts)
         return Screened(training, runs) if any(run.prepared.config.refuse for run in runs) else training
@@ -46,7 +51,16 @@ class LocalEngine:
         distinct = {_standalone_key(run): run for run in runs}
         measurements = {key: _measurement(run) for key, run in distinct.items()}
         longest = max(m.steps for m in measurements.values())
-        alone = standalone(list(measurements.values()), lambda step: self._watcher.alone(step, longest))
+        keys = list(measurements)
+        # Models are kept only where hostile clients may hand in others.
+        wanted = {_standalone_key(run) for run in runs if run.prepared.attack is not None}
+        models: dict[tuple[object, ...], Tensor] = {}
+
+        def trained(i: int, final: Tensor) -> None:
+            if keys[i] in wanted:
+                models[keys[i]] = final
+
+        alone = standalone(list(measurements.values()), lambda step: self._watcher.alone(step, longest), trained)
         for name in dict.fromkeys(name for each in alone for name in each.diverged):
             self._watcher.note(f"{name} diverged while training alone: its contribution counts as 0")
         by_clients = dict(zip(measurements, alone, strict=True))
@@ -57,8 +71,20 @@ class LocalEngine:
                 config = run.prepared.config
                 if is_measured(config):
                     self._watcher.note(f"measuring contributions: {config.contribution}")
-                by_measure[key] = decided(config, measurements[_standalone_key(run)], by_clients[_standalone_key(run)])
+                at = _standalone_key(run)
+                own = by_clients[at]
+                if run.prepared.attack is not None:
+                    own = hostile.contributions(run.prepared, measurements[at], own, models[at])
+                by_measure[key] = decided(config, measurements[at], own)
         return {run: by_measure[_contribution_key(run)] for run in runs}
+
+
+def _conduct(run: Running) -> AnyConduct | None:
+    """What the run's clients do besides training honestly, if anything."""
+    config, attack = run.prepared.config, run.prepared.attack
+    if attack is not None:
+        return HostileConduct(str(config.attack), attack, run.prepared.hostile, run.memory)
+    return None if config.behaviour is None else Conduct(config.behaviour, run.memory)
 
 
 def _standalone_key(run: Running) -> tuple[object, ...]:
@@ -70,7 +96,8 @@ def _standalone_key(run: Running) -> tuple[object, ...]:
 def _contribution_key(run: Running) -> tuple[object, ...]:
     """What contributions depend on."""
     config = run.prepared.config
-    return *_standalone_key(run), config.contribution, config.contribution_on, config.contributions
+    measured = config.contribution, config.contribution_on, config.contributions
+    return *_standalone_key(run), *measured, config.attack, config.attackers
 
 
 def _measurement(run: Running) -> Measurement:

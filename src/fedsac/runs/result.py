@@ -34,6 +34,7 @@ class Result:
     reward_bytes: dict[str, int]  # of all rewards of the last round: `counted` by parameters, `serialised` as files
     seconds: float
     folder: Path | None = None
+    attack: dict[str, Any] | None = None  # who was hostile, and what came of it (docs/attacks.md)
     reported_on: str = "test"  # or "validation", where own silos bring no test file
     classes: tuple[str, ...] = ()
     confusion: tuple[Counts, ...] | None = None  # of each client's reward; None where models are not kept
@@ -114,4 +115,5 @@ class Result:
             },
             "reward_bytes": self.reward_bytes,
             "results": self.results,
+            **({} if self.attack is None else {"attack": self.attack}),
         }

@@ -1,9 +1,10 @@
 """From a config to what a run needs: the clients' data on the device, initial weights, the server's task."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from fedsac import methods
+from fedsac.attacks import Attack, made
+from fedsac.attacks.who import attackers
 from fedsac.clients.population import Clients
 from fedsac.compute.samples import Samples
 from fedsac.config import Config
@@ -38,7 +41,7 @@ SETUP_INDEPENDENT = (
 )
 # Settings that earlier versions did not have: at its default, such a one is left out.
 LATER = (
-    *("metric", "standalone_checkpoints", "refuse"),
+    *("metric", "standalone_checkpoints", "refuse", "attack", "attackers"),
     *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm", "class_weights"),
 )
 MAX_THREADS = 4  # that deal out data sets: each needs hundreds of megabytes
@@ -70,6 +73,13 @@ class Prepared:
     test: Samples
     initial: Tensor
     data_hash: str
+    hostile: tuple[int, ...] = ()  # by index
+    probe: Samples | None = None  # what an attack's success is measured on
+
+    @cached_property
+    def attack(self) -> Attack | None:
+        """What the hostile clients do."""
+        return None if self.config.attack is None else made(self.config.attack)
 
     @property
     def fingerprint(self) -> str:
@@ -142,7 +152,10 @@ def prepare(
         _look_up(config, new=new)
     on_device = _DataOnDevice()
     if splits is not None:
-        prepared = [on_device.prepare(_of_split(config, own), own) for config, own in zip(configs, splits, strict=True)]
+        prepared = [
+            on_device.prepare(_of_split(config, own), _attacked(own, config))
+            for config, own in zip(configs, splits, strict=True)
+        ]
     else:
         read: dict[tuple[object, ...], DataSet] = {}
         wanted: list[tuple[str, Config]] = []  # with a key: runs alike in it share everything but the config
@@ -166,6 +179,7 @@ def prepare(
             replace(alike[common], config=config.replace(hidden=alike[common].config.hidden))
             for common, config in wanted
         ]
+    prepared = [_with_hostile(each) for each in prepared]
     for each in prepared:
         if new and each.config.contributions is not None:
             read_given(Path(each.config.contributions), each.clients.names)
@@ -174,7 +188,8 @@ def prepare(
 
 def shared_setup(config: Config) -> str:
     """What data and clients depend on: runs alike in it share all but the config."""
-    return config.replace(**{name: getattr(DEFAULTS, name) for name in SETUP_INDEPENDENT}).toml()
+    alike_in = (*SETUP_INDEPENDENT, *(() if _changes_data(config) else ("attack", "attackers")))
+    return config.replace(**{name: getattr(DEFAULTS, name) for name in alike_in}).toml()
 
 
 def _loaded(config: Config, folder: Path | None, quiet: bool) -> DataSet:
@@ -197,16 +212,41 @@ def _dealt(wanted: Sequence[tuple[DataSet, Config]]) -> Iterator[Split]:
 
     def deal(data: DataSet, config: Config) -> Split:
         assert config.scene is not None and config.clients is not None
-        return split(data, config.scene, config.clients, config.samples_per_client, config.effective_split_seed)
+        dealt = split(data, config.scene, config.clients, config.samples_per_client, config.effective_split_seed)
+        return _attacked(dealt, config)
 
     own = any(_is_function(config.scene or "") for _, config in wanted)
     with ThreadPoolExecutor(1 if own else min(torch.get_num_threads(), MAX_THREADS)) as pool:
         yield from pool.map(deal, *zip(*wanted, strict=True))
 
 
+def _changes_data(config: Config) -> bool:
+    """Whether hostile clients bring other data, or other names, than honest ones."""
+    return config.attack is not None and made(config.attack).deals
+
+
+def _attacked(dealt: Split, config: Config) -> Split:
+    """The split with what hostile clients make of it before they join."""
+    if config.attack is None:
+        return dealt
+    attack = made(config.attack)
+    return attack.deal(dealt, attackers(config.attackers, dealt, attack))
+
+
+def _with_hostile(prepared: Prepared) -> Prepared:
+    """A run with the indices of its hostile clients."""
+    if prepared.attack is None:
+        return prepared
+    dealt = prepared.split
+    names = dealt.hostile or attackers(prepared.config.attackers, dealt, prepared.attack)
+    return replace(prepared, hostile=tuple(dealt.clients.index(name) for name in names))
+
+
 def _look_up(config: Config, *, new: bool) -> None:
     """What does not exist is an error before any work is done."""
     methods.make(config)
+    if config.attack is not None:
+        made(config.attack)
     if new:
         limits.check_threads(config)
     checkpoint_steps(config.alone(), config.local_steps, config.standalone_checkpoints)
@@ -331,7 +371,13 @@ class _DataOnDevice:
             test=Samples(inputs(dealt.x_test), self._shared_tensor(dealt.y_test, device), *normalisation),
             initial=start.params.to(device),
             data_hash=self._data_hash(dealt),
+            probe=None if dealt.probe is None else Samples(*self._probe(dealt.probe, inputs, device), *normalisation),
         )
+
+    def _probe(
+        self, probe: tuple[np.ndarray, np.ndarray], inputs: Callable[[np.ndarray], Tensor], device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        return inputs(probe[0]), self._shared_tensor(probe[1], device)
 
     def _shared_tensor(self, array: np.ndarray, device: torch.device) -> Tensor:
         if (id(array), device) not in self._tensors:
