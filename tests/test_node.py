@@ -1,5 +1,7 @@
 """A site's node: one process for all messages, what it keeps on disk, and what it says when something is the matter."""
 
+import subprocess
+import sys
 from collections import Counter
 
 import httpx
@@ -181,3 +183,10 @@ def test_a_folder_has_one_process(tmp_path):
 def test_bundles_are_few_objects():
     assert len(get_all_nested_objects(content())) > 12
     assert len(get_all_nested_objects(bundled(content()))) == 2
+
+
+def test_a_site_of_a_plain_perceptron_does_without_scipy():
+    """20 MB of every idle site: what finds the units of any network loads it when there is one."""
+    script = "import sys; import fedsac.federation.node; print('scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

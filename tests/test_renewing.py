@@ -1,6 +1,7 @@
 """New keys and certificates in a federation that goes on: nobody is left out, and what was signed before holds."""
 
 import json
+import re
 import shutil
 import ssl
 
@@ -176,10 +177,8 @@ def test_a_new_signer_with_a_site_that_comes_late(silos, tmp_path):
         coordinate(folder, InProcessGrid(nodes(folder), before=stop))
     own = Federation.load(folder)
     file, new = prepare(own, "signer")
-    assert (
-        new != old and json.loads(file.read_text())["coordinator"] != (folder / "server" / "receipts.pub").read_text()
-    )
-    with pytest.raises(FedsacError, match=f"becomes {new}; compare it by telephone"):
+    assert new != old
+    with pytest.raises(FedsacError, match=re.escape(f"becomes {new}; compare it by telephone")):
         take_renewal(SiteSettings.load(folder / "a"), file, "")
     with pytest.raises(FedsacError, match="compare it by telephone"):
         take_renewal(SiteSettings.load(folder / "a"), file, old)
@@ -223,7 +222,7 @@ def test_a_renewal_that_the_pinned_key_has_not_signed_is_not_taken_in(what, hub,
     file, new = prepare(Federation.load(hub), "signer")
     said = json.loads(file.read_text())
     if what == "nobody":
-        del said["signatures"]
+        said["signatures"] = []
     elif what == "another":
         said["ca"] = said["ca"] + "\n"
     else:

@@ -183,7 +183,7 @@ STEPS = {
     ),
     "renew from an invitation": (
         None,
-        *(f"renew north --from {INVITATION}", "not signed with the coordinator's key", "ask the coordinator for its"),
+        *(f"renew north --from {INVITATION}", "is no renewal", "writes one at the coordinator"),
     ),
     "renew from a request": (
         None,

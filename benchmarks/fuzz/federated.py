@@ -24,6 +24,8 @@ from fedsac.federation.guard import Asked, Raw, Reply
 from fedsac.federation.history import History, signed_order, signed_receipt
 from fedsac.federation.joining import join, proven_key
 from fedsac.federation.link import ARRAYS, ORDER, REPLY, TRAIN, packed, packed_reply, read_order, read_reply
+from fedsac.federation.renewing import admit_new_key, prepare
+from fedsac.federation.renewing_site import new_key, take_renewal
 from fedsac.federation.setup import init, invitation
 from fedsac.federation.site import Site
 from fedsac.federation.verifying import verify, verify_site
@@ -55,8 +57,20 @@ def federated(folder: Path) -> Iterator[Reader]:
     join(folder / "b", folder / "invitation.json")
     request = folder / "b" / "request.json"
     yield of_file("request", request, lambda path: proven_key(read_json(path), "b", asked, path))
+    renewal, signer = prepare(federation, "signer")
+    site_z = SiteSettings.load(folder / "z")
+    yield of_file("renewal", renewal, lambda path: take_renewal(site_z, path, signer))
+    new_key(SiteSettings.load(site))
+    yield of_file("request for a new key", site / "request.json", lambda path: _key_admitted(federation, path))
     yield of_file("sites.json", folder / "sites.json", lambda path: verify(federation))
     yield from _messages(site, order)
+
+
+def _key_admitted(federation: Federation, request: Path) -> None:
+    """A site's new key, admitted; everything is then as it was."""
+    before = federation.sites()
+    admit_new_key(federation, request)
+    federation.set_sites(before)
 
 
 def _written(federation: Federation, site: Path, key: bytes) -> tuple[list[ledger.Entry], Order]:

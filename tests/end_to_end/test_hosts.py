@@ -128,7 +128,7 @@ def begun(base, network, **changes):
 def test_links_are_cut_in_a_round_and_come_back(network, tmp_path):
     """b is cut off while it trains: the others go on without it. Then a is, too: c alone is too few, so that rounds go
     on only once b is back, and answers."""
-    trial = begun(tmp_path, network, rounds=(20, 9), repeats=(20, 1000), aside_after=(3, 1000))
+    trial = begun(tmp_path, network, rounds=(20, 12), repeats=(20, 1000), aside_after=(3, 1000))
     try:
         assert not trial.reaches("a", CONTROL), "Flower's own server is on loopback alone"
         until(lambda: len(rounds(trial.folder)) >= 1, trial)
@@ -138,8 +138,8 @@ def test_links_are_cut_in_a_round_and_come_back(network, tmp_path):
         until(lambda: rounds(trial.folder)[-1]["answered"] == ["a", "c"], trial)
         network.cut("a")
         stalled = len(trial.of_kind("repeated"))
-        until(lambda: len(trial.of_kind("repeated")) > stalled or len(rounds(trial.folder)) == 9, trial)
-        assert len(rounds(trial.folder)) < 9, "c alone is too few"
+        until(lambda: len(trial.of_kind("repeated")) > stalled or len(rounds(trial.folder)) == 12, trial)
+        assert len(rounds(trial.folder)) < 12, "c alone is too few"
         network.mend("b")
         until(lambda: rounds(trial.folder)[-1]["answered"] == ["b", "c"], trial)
         network.mend("a")

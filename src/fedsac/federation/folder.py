@@ -141,7 +141,8 @@ class Federation:
         path = self.path / "sites.json"
         sites: Any = read_json(path).get("sites")
         sound = isinstance(sites, dict) and all(isinstance(site, dict) for site in sites.values())
-        if not sound or any(not isinstance(site.get(key), str) for site in sites.values() for key in SITE_KEYS):
+        sound = sound and all(isinstance(site.get(key), str) for site in sites.values() for key in SITE_KEYS)
+        if not sound or not all(_are_texts(site.get("former_keys", [])) for site in sites.values()):
             raise FedsacError(f"{path}: it is not the list of sites that fedsac federation init and add write")
         return dict(sites)
 
@@ -220,6 +221,10 @@ class SiteSettings:
     def private(self) -> bool:
         """Whether the site trains with differential privacy."""
         return self.clip > 0
+
+
+def _are_texts(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(text, str) for text in found)
 
 
 def checked(settings: dict[str, Any], of: type, without: tuple[str, ...], where: Path) -> dict[str, Any]:

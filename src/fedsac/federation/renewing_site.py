@@ -64,17 +64,16 @@ def take_renewal(site: SiteSettings, file: Path, signer: str) -> list[str]:
     """Take in a renewal of the coordinator's authority or key; `signer` is the new key's fingerprint, by telephone.
     Returns a line on each thing that is new."""
     said = read_json(file)
-    if any(type(said.get(name)) is not wanted for name, wanted in (("ca", str), ("coordinator", str))):
+    types = {"ca": str, "coordinator": str, "signatures": list}
+    if any(type(said.get(name)) is not wanted for name, wanted in types.items()):
         raise FedsacError(f"{file}: it is no renewal; fedsac federation renew writes one at the coordinator")
     pinned = coordinator_keys(site.path)[-1]
-    signatures = said.get("signatures")
-    signed = [identity.signed(pinned, renewal_digest(said), str(s)) for s in signatures or ()]
-    known = said["coordinator"].strip().encode() == pinned.strip()
-    if not any(signed):
+    if not any(identity.signed(pinned, renewal_digest(said), str(signature)) for signature in said["signatures"]):
         raise FedsacError(
             f"{file}: not signed with the coordinator's key that this site has pinned, {identity.fingerprint(pinned)}; "
             "ask the coordinator for its renewal.json"
         )
+    known = said["coordinator"].strip().encode() == pinned.strip()
     new = identity.fingerprint(said["coordinator"].encode())
     if not known and signer != new:
         raise FedsacError(

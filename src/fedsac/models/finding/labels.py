@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 NONE = -1  # an index that belongs to no slot: it always stays
 
@@ -75,6 +73,9 @@ class Slots:
 
     def components(self) -> tuple[np.ndarray, dict[int, str]]:
         """The number of the component that each slot belongs to, and why the pinned ones of them are pinned."""
+        from scipy.sparse import coo_array  # 20 MB, which a site of a plain perceptron does without
+        from scipy.sparse.csgraph import connected_components
+
         a = np.concatenate([np.empty(0, int), *(one.ravel() for one, _ in self._edges)])
         b = np.concatenate([np.empty(0, int), *(two.ravel() for _, two in self._edges)])
         graph = coo_array((np.ones(len(a), dtype=np.int8), (a, b)), shape=(self.count, self.count))
