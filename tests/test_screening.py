@@ -14,7 +14,7 @@ from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Updates
-from fedsac.runs.screening import harmful, without
+from fedsac.defences.harm import harmful, without
 
 QUICK = Config(rounds=6, hidden=(32,), seed=2, standalone_steps=60, clients=5, dtype="float64")
 
