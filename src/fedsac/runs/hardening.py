@@ -70,11 +70,11 @@ def defended(run: Running, updates: Updates) -> Defended:
     if len(kept.clients) > 1 and (config.defends("bounds") or config.defends("robust")):
         kept = _steps(run, kept)
     run.count()
-    said = _said(run, updates, flagged)
-    if config.defends("commit"):
-        said |= _committed(run, updates.round + 1)
-    remarks = updates.remarks | {HARDENED: said}
-    return Defended(kept, replace(updates, remarks=remarks))
+    names, copies = run.task.clients, run.guard.get(COPIES, {})
+    suspected = flagged | {name: reason for name, reason in copies.items() if name in names}
+    said = _said(run) | (_committed(run, updates.round + 1) if config.defends("commit") else {})
+    remarks = {HARDENED: said} | ({"suspected": suspected} if suspected else {})
+    return Defended(kept, replace(updates, remarks=updates.remarks | remarks))
 
 
 def _work(run: Running, updates: Updates) -> dict[str, str]:
@@ -142,15 +142,13 @@ def _losses(run: Running, models: Tensor) -> list[float]:
     return [loss if math.isfinite(loss) else math.inf for loss in losses]
 
 
-def _said(run: Running, updates: Updates, flagged: Mapping[str, str]) -> State:
-    """What a round's record says of the defences."""
-    standings, copies = run.guard.get(STANDINGS, {}), run.guard.get(COPIES, {})
-    names = run.task.clients
+def _said(run: Running) -> State:
+    """What a round's record says of the defences: which are on, and what counts of the contributions."""
+    standings, names = run.guard.get(STANDINGS, {}), run.task.clients
     return {
         "defences": run.prepared.config.hardened,
         "clients": list(names),
         "contributions": list(run.task.contributions),
-        "flagged": dict(flagged) | {name: reason for name, reason in copies.items() if name in names},
         **({"work": [standings[name]["work"] for name in names]} if standings else {}),
     }
 
