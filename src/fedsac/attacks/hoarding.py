@@ -112,6 +112,7 @@ def hoarded(end: End, client: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def union(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Models [parameters] and what is held of each, put together; where several hold a parameter, their mean."""
-    total = torch.stack([torch.where(held, model, 0) for model, held in parts]).sum(0)
+    # In float64: then the mean of equal float32 values is that value, to the bit.
+    total = torch.stack([torch.where(held, model, 0) for model, held in parts]).double().sum(0)
     count = torch.stack([held for _, held in parts]).sum(0)
-    return total / count.clamp_min(1)
+    return (total / count.clamp_min(1)).to(parts[0][0])

@@ -1,6 +1,6 @@
 """Attacks on who counts as a client: one party under several names, data sets cut up or put together before joining."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +9,8 @@ from fedsac.attacks.base import Attack
 from fedsac.data.split import Split
 from fedsac.errors import FedsacError
 from fedsac.rng import stream
+
+Parts = Callable[[np.ndarray], Sequence[np.ndarray]]
 
 
 class Sybils(Attack):
@@ -51,13 +53,13 @@ class Merge(Attack):
         return replace(split, clients=tuple(left), rows=tuple(left.values()), hostile=hostile[:1])
 
 
-def under_names(split: Split, hostile: tuple[str, ...], parts: object) -> Split:
+def under_names(split: Split, hostile: tuple[str, ...], parts: Parts) -> Split:
     """The split in which each hostile client stands under several names, one for each of its `parts` of rows."""
     names: list[str] = []
     rows: list[np.ndarray] = []
     identities: list[str] = []
     for name, own in zip(split.clients, split.rows, strict=True):
-        dealt = parts(own) if name in hostile else [own]  # type: ignore[operator]
+        dealt = parts(own) if name in hostile else [own]
         for k, part in enumerate(dealt):
             names.append(name if k == 0 else f"{name}-as-{k + 1}")
             rows.append(part)

@@ -1,5 +1,6 @@
 """Poisoning by data: training is honest, on labels or images that are not."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,8 @@ from fedsac.rng import stream
 TARGET = 0  # the class that the trigger stands for
 PATCH = 0.2  # of an image's side, at least two pixels; of a table's columns, at least one
 TRIGGERED = 0.5  # of the client's samples
+
+Poison = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class LabelFlip(Attack):
@@ -66,14 +69,14 @@ def triggered(x: np.ndarray, data: DataSet) -> np.ndarray:
     return x
 
 
-def with_samples(split: Split, hostile: tuple[str, ...], poison: object) -> Split:
+def with_samples(split: Split, hostile: tuple[str, ...], poison: Poison) -> Split:
     """The split whose hostile clients own samples of their own making, put behind the others: `poison` makes them from
     x and y. Nobody else's samples change."""
     data = split.data
     xs, ys, rows, place = [data.x], [data.y], [], len(data.y)
     for name, own in zip(split.clients, split.rows, strict=True):
         if name in hostile:
-            x, y = poison(data.x[own], data.y[own])  # type: ignore[operator]
+            x, y = poison(data.x[own], data.y[own])
             xs.append(x)
             ys.append(y)
             own = np.arange(place, place + len(y))

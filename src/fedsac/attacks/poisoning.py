@@ -2,6 +2,8 @@
 those of the papers, checked against an independent library (tests/test_attacks_vectors.py); where clients hold
 submodels, mean and deviation of a parameter are taken over the honest clients that hold it."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -69,12 +71,12 @@ class SoleHolder(Attack):
         return sight.received + torch.where(alone, -(self.number or 0) * step, step)
 
 
-def with_step(sight: Sight, of: object) -> Tensor:
+def with_step(sight: Sight, of: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """What was received, and the step [parameters] that follows from the honest ones; its own honest step in the
     parameters that no honest client holds."""
     steps = torch.stack([sight.step(i) for i in sight.others])
     held = sight.layout.held(sight.assignment.neurons[sight.others])
-    step = of(steps, held)  # type: ignore[operator]
+    step = of(steps, held)
     return sight.received + torch.where(held.any(0), step, sight.step(sight.client))
 
 

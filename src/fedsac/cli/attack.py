@@ -124,11 +124,11 @@ def _study(chosen: argparse.Namespace) -> Any:
 
 def _settings(text: str) -> dict[str, Any]:
     """Settings from `refuse=harmful,lr=.1`."""
-    from fedsac.runs.sweeping import SETTINGS, parsed
+    from fedsac.runs.sweeping import NOT_SWEPT, SETTINGS, parsed
 
     values = parsed(text.split(","))
     for name in values:
-        if name not in SETTINGS or name in OWN:
+        if name not in SETTINGS or name in (*OWN, *NOT_SWEPT):
             raise FedsacError(f"--also {name}: not a setting that methods can be run with once more")
     return {name: value[0] for name, value in values.items()}
 

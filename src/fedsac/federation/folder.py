@@ -27,7 +27,7 @@ ACTIVE, LEFT, REVOKED = "in", "left", "revoked"
 SITE_KEYS = ("public_key", "status")  # what sites.json says of each site
 EXCLUDED_SETTINGS = (  # settings of `fedsac run` that a federation's [run] does not have
     *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label", "data_dir"),
-    *("behaviour", "contributions", "network", "standalone_checkpoints", "refuse"),
+    *("behaviour", "attack", "attackers", "contributions", "network", "standalone_checkpoints", "refuse"),
 )
 HARMFUL, NOTHING = "harmful", "nothing"  # which replies are refused though they are in order
 TAKING_PART, CONTRIBUTION = "taking-part", "contribution"  # what sites are paid for
@@ -103,6 +103,8 @@ class Federation:
             if key in run:
                 why = {
                     "behaviour": "it is simulated, and these sites are real",
+                    "attack": "it is simulated, and these sites are real",
+                    "attackers": "they are simulated, and these sites are real",
                     "contributions": "they are measured when a site joins",
                     "network": "name it as model in [federation]",
                     "refuse": "name it in [federation]",

@@ -3,7 +3,7 @@ side by side like a comparison. Read `carry_out` first."""
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fedsac.methods import make
 from fedsac.runs.attack_table import STUDY, Done, Row, rows, written
 from fedsac.runs.comparing import options_of
 from fedsac.runs.limits import check_number_of_runs
+from fedsac.runs.setup import prepare
 from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import Watcher
 
@@ -87,7 +88,8 @@ def attacks_named(text: str, who: str | None = None) -> tuple[str, ...]:
 
 
 def begin(study: Study, out: Path) -> None:
-    """Write down what is to be done; `carry_out` does it."""
+    """Write down what is to be done; `carry_out` does it. What cannot be done is an error before that: every attack is
+    dealt out once."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FedsacError(f"{out} is there already; go on with --resume {out}, or name another folder")
     listed = {
@@ -99,6 +101,9 @@ def begin(study: Study, out: Path) -> None:
         "options": dict(study.options),
         "also": [dict(more) for more in study.also],
     }
+    first = next(iter(study.subjects().values()))
+    named = [parts(name) for name in study.attacks]
+    prepare([first.replace(attack=attack, attackers=None if who == TOP else who) for attack, who in named])
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / STUDY, (json.dumps(listed, indent=2) + "\n").encode())
@@ -159,31 +164,12 @@ def _run(out: Path, configs: Mapping[str, Config], watcher: Watcher, stage: Call
     if not todo:
         return
     stage(len(todo))
-    new = []
     for name in todo:
         folder = out / "runs" / name
         if not (folder / "config.toml").exists():
             folder.mkdir(parents=True, exist_ok=True)
             write_atomic(folder / "config.toml", configs[name].toml().encode(), durable=False)
-            new.append(folder)
-    try:
-        resume_together([out / "runs" / name for name in todo], watcher, every_round=False, keep_models=False)
-    except FedsacError:
-        _remove_empty(out, new)
-        raise
-
-
-def _remove_empty(out: Path, folders: Sequence[Path]) -> None:
-    """Take back the configs of runs that never began, where a setting was wrong: there is nothing to go on with."""
-    if any((folder / "rounds.jsonl").exists() for folder in folders) or (out / "runs").is_dir() is False:
-        return
-    for folder in folders:
-        (folder / "config.toml").unlink(missing_ok=True)
-        folder.rmdir()
-    if not any((out / "runs").iterdir()):
-        (out / "runs").rmdir()
-        (out / STUDY).unlink()
-        out.rmdir()
+    resume_together([out / "runs" / name for name in todo], watcher, every_round=False, keep_models=False)
 
 
 def _name(attack: str, subject: str, config: Config) -> str:
