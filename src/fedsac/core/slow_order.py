@@ -2,8 +2,8 @@
 
 Under Eq. 7 a client gets the least important neurons, by the importance of this very round. The order jumps from round
 to round, and over a run nearly every client has held nearly every neuron: whoever keeps them all ends with more than it
-was paid. Here neurons are ordered by the mean of their ranks in all rounds so far, which moves by 1/t after t rounds,
-and importance itself is a running mean, so that lengths do not jump either.
+was paid. Here neurons are ordered by the mean of their ranks in all rounds so far, which moves by 1/t after t rounds.
+How many of them a client gets still follows from this round's importance.
 """
 
 from dataclasses import dataclass
@@ -11,16 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-RANK_ROUNDS, SHARE_ROUNDS = 100, 20  # of the running means, at most
-
 
 @dataclass(frozen=True)
 class SlowOrder:
-    """Running means over `rounds` rounds, float64 [neurons] each: of ranks by importance, and of importance as shares
-    of its sum (negative counts as 0). What is measured before the first round says nothing, and counts as 0 rounds."""
+    """The mean of ranks by importance over `rounds` rounds, float64 [neurons]. What is measured before the first round
+    says nothing, and counts as 0 rounds."""
 
     ranks: Tensor
-    shares: Tensor
     rounds: int = 0
 
 
@@ -33,13 +30,7 @@ def slowed(importance: Tensor, before: SlowOrder | None) -> SlowOrder:
     [0.5, 0.5]
     """
     ranks = importance.argsort(stable=True).argsort().double()
-    positive = importance.double().clamp_min(0)
-    shares = positive / positive.sum().clamp_min(1e-300)
     if before is None:
-        return SlowOrder(ranks, shares)
+        return SlowOrder(ranks)
     rounds = before.rounds + 1
-    return SlowOrder(
-        torch.lerp(before.ranks, ranks, 1 / min(rounds, RANK_ROUNDS)),
-        torch.lerp(before.shares, shares, 1 / min(rounds, SHARE_ROUNDS)),
-        rounds,
-    )
+    return SlowOrder(torch.lerp(before.ranks, ranks, 1 / rounds), rounds)

@@ -11,11 +11,12 @@ clients' own models, which nobody can move alone: closer than `WEIGHTS` or `OUTP
 than `ENOUGH` models the median says little, and the fixed distances count. False positives and what gets through are in
 docs/hardening.md: a model that was distilled, or trained from other weights on another's answers, is not recognised.
 
-Of two that are alike, the one that is farther from the initial weights is the copy (training further and noise both
-lead away), unless one was there before. A copy of a reward is a copy of what everybody made.
+Of two that are alike, the one that came later is the copy. Of two that came at the same time, it is for now the one that
+is farther from the initial weights (training further and noise both lead away), until the first round shows whose data
+made the model: `fit`. A copy of a reward is a copy of what everybody made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -82,6 +83,31 @@ def copies(layout: AnyLayout, initial: Tensor, v: Samples, new: Models, before: 
                 continue  # the other one is the copy
             found.setdefault(own.names[i], Copy(everything.names[j], w[i][j], o[i][j], limits))
     return found
+
+
+def groups(found: Mapping[str, Copy], new: Sequence[str]) -> list[list[str]]:
+    """The newcomers whose models are alike, from the copies among them."""
+    joined: list[set[str]] = []
+    for name, copy in found.items():
+        if copy.of not in new:
+            continue
+        alike = {name, copy.of}
+        joined, apart = [], [*joined]
+        for group in apart:
+            if group & alike:
+                alike |= group
+            else:
+                joined.append(group)
+        joined.append(alike)
+    return [[name for name in new if name in group] for group in joined]
+
+
+def fit(step: Tensor, model: Tensor, initial: Tensor, held: Tensor) -> Tensor:
+    """How well a client's step of a round fits a model that was trained alone: the cosine of the step and the model's
+    way from the initial weights, within what the client holds. Of those who hand in one model, it is highest for the
+    one whose data it was trained on, nearly always (docs/hardening.md)."""
+    inside = torch.where(held, torch.stack([step, model - initial]), 0).double()
+    return torch.cosine_similarity(inside[0], inside[1], dim=0)
 
 
 def weight_distances(layout: AnyLayout, initial: Tensor, own: Models, others: Models) -> Tensor:

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-WORK_ROUNDS, PRESENCE_ROUNDS = 8, 20  # of the running means
+WORK_ROUNDS, PRESENCE_ROUNDS = 5, 20  # of the running means
+TRUSTED = 10  # rounds that a newcomer counts as having answered
 ENOUGH = 0.4  # of the rounds
 FULL, NONE = 0.5, 0.25  # of the median work: from here on up all counts, from here on down nothing
 LEAST_ROUNDS = 3  # measured, before work is judged
@@ -35,7 +36,7 @@ class Standing:
     def after(self, work: float | None) -> "Standing":
         """After one more round, in which the client's work was measured (None: it did not answer)."""
         asked = self.asked + 1
-        presence = self.presence + ((work is not None) - self.presence) / min(asked + 1, PRESENCE_ROUNDS)
+        presence = self.presence + ((work is not None) - self.presence) / min(asked + TRUSTED, PRESENCE_ROUNDS)
         if work is None:
             return Standing(self.work, self.measured, presence, asked)
         measured = self.measured + 1

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fedsac.defences.commitment import HARDENED
 from fedsac.doors import METRICS
 from fedsac.federation.data import coordinator_split
 from fedsac.federation.engine import SiteEngine
@@ -121,7 +122,10 @@ class LedgerWatcher(Watcher):
     def round(self, run: RunInfo, record: dict[str, Any]) -> None:
         clients = self._session.run.task.clients
         body = {name: record[name] for name in ("round", "answered", "failed", "bytes", "wire", "neurons")}
+        body |= {name: record[name] for name in (HARDENED, "suspected") if name in record}
         self._session.ledger.append("round", **body, clients=list(clients), reputations=record["reputations"])
+        for name, reason in record.get("suspected", {}).items():
+            self._session.say(f"round {record['round']}: {name} is set aside: {reason}")
         answered = f"{len(record['answered'])} of {len(clients)} answered"
         self._session.say(f"round {record['round']} of {run.config.rounds}: {answered}")
 

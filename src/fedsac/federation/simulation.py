@@ -16,7 +16,7 @@ from fedsac.config import Config
 from fedsac.core.module_layout import ModuleLayout
 from fedsac.data.dataset import DataSet
 from fedsac.errors import FedsacError
-from fedsac.federation.folder import EXCLUDED_SETTINGS, FAILED_FILE, REQUESTED_FILE, Federation
+from fedsac.federation.folder import EXCLUDED_SETTINGS, FAILED_FILE, NOTHING, REQUESTED_FILE, Federation
 from fedsac.federation.hub import SECRET_VARIABLE
 from fedsac.federation.processes import (
     HUB,
@@ -150,6 +150,7 @@ test = "test.npz"
 classes = [{named}]
 model = "{"" if config.network == DEFAULTS.network else config.network}"
 timeout = 3600
+hardened = "{config.hardened or NOTHING}"
 control_port = {free_port()}
 
 [run]

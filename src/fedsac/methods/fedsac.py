@@ -36,7 +36,7 @@ from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.calibration import ValidationParts, calibrated_neurons
 from fedsac.methods.shared.server_data import trained_by_server
 
-RANKS, SHARES, ROUNDS = "mean ranks", "mean shares", "mean of rounds"  # in the state, of a slow order
+RANKS, ROUNDS = "mean ranks", "mean of rounds"  # in the state, of a slow order
 
 
 @dataclass(frozen=True)
@@ -108,17 +108,17 @@ class FedSAC(Method):
         return self.allocated_state(task, state["model"], 0, self._order_before(state))
 
     def _order_before(self, state: State) -> SlowOrder | None:
-        return SlowOrder(state[RANKS], state[SHARES], state[ROUNDS]) if self.slow else None
+        return SlowOrder(state[RANKS], state[ROUNDS]) if self.slow else None
 
     def allocated_state(self, task: Task, model: Tensor, rounds_done: int, before: SlowOrder | None = None) -> State:
         """The state with this model [parameters] after so many rounds: the importance of its neurons, and the neurons
         that each client holds. `before`: what a `slow` order was."""
         importance = self.measure_importance(task, model, rounds_done)
-        order, slow = importance, {}
+        order = importance
+        slow: State = {}
         if self.slow:
             now = slowed(importance, before)
-            order, importance = now.ranks, now.shares
-            slow = {RANKS: now.ranks, SHARES: now.shares, ROUNDS: now.rounds}
+            order, slow = now.ranks, {RANKS: now.ranks, ROUNDS: now.rounds}
         if self.by_cost:
             order = order / task.layout.costs.to(order.device)
         if self.calibrated:

@@ -26,6 +26,7 @@ from fedsac.rng import stream
 from fedsac.runs.running import Running
 
 STANDINGS, COPIES, COMMITTED, SENT, HANDED_IN = "standings", "copies", "committed", "sent/", "handed in/"
+ALIKE = "alike"  # groups of clients who handed in one model at the same time, until it is known whose it is
 SENT_ROUNDS = 4  # models that clients were sent, kept to recognise what is made of them
 SENT_BYTES = 1 << 29  # of these models, at most
 
@@ -64,6 +65,8 @@ def defended(run: Running, updates: Updates) -> Defended:
         return Defended(updates, updates)
     flagged: dict[str, str] = {}
     kept = updates
+    if run.guard.get(ALIKE):
+        _find_owners(run, updates)
     if config.defends("work"):
         flagged = _work(run, updates)
         kept = without(kept, [i for i in updates.clients if run.task.clients[i] in flagged])
@@ -99,6 +102,33 @@ def _work(run: Running, updates: Updates) -> dict[str, str]:
         for name in names
         if counts[name] < SET_ASIDE and name not in run.guard.get(COPIES, {})
     }
+
+
+def _find_owners(run: Running, updates: Updates) -> None:
+    """Of each group that handed in one model: once two of them have answered, the one whose step fits it best is the
+    owner, and the others handed in a copy."""
+    names, layout, initial = run.task.clients, run.prepared.layout, run.prepared.initial
+    rows = {names[i]: row for row, i in enumerate(updates.clients)}
+    copies, undecided = dict(run.guard[COPIES]), []
+    for group in run.guard[ALIKE]:
+        there = [name for name in group if name in rows]
+        if len(there) < 2:
+            undecided.append(group)
+            continue
+        nearest = min(group, key=lambda name: (float((run.guard[HANDED_IN + name] - initial).norm()), name))
+        held = layout.held(updates.neurons[[rows[name] for name in there]]).all(0)  # by all of them: one comparison
+        fits = {}
+        for name in there:
+            row = rows[name]
+            step = updates.params[row] - updates.assignment.model(updates.clients[row])
+            fits[name] = float(originals.fit(step, run.guard[HANDED_IN + nearest], initial, held))
+        owner = max(there, key=fits.__getitem__)
+        copies.pop(owner, None)
+        for name in group:
+            if name != owner:
+                shown = f"{fits[name]:.2f}" if name in fits else "absent"
+                copies[name] = f"its model is that of {owner}, whose training fits it better ({fits[owner]:.2f}; {shown})"
+    run.guard = run.guard | {COPIES: copies, ALIKE: undecided}
 
 
 def _known(run: Running, client: int) -> Tensor:
@@ -162,7 +192,8 @@ def _committed(run: Running, round: int) -> State:
 
 def admitted(run: Running, models: Mapping[str, Tensor]) -> dict[str, str]:
     """Compare the models [parameters] that newcomers hand in as trained alone with each other, with those of members,
-    and with what was paid so far. Who handed in a copy counts as nothing from now on. Returns who, and why.
+    and with what was paid so far. Who handed in a copy counts as nothing from now on (of those who hand in one model
+    before the first round, after that round). Returns who, and why.
 
     Before a run has begun there are neither members nor rewards. A newcomer is not compared with what it handed in
     itself, under the same name, earlier."""
@@ -187,8 +218,14 @@ def admitted(run: Running, models: Mapping[str, Tensor]) -> dict[str, str]:
     )
     reasons = {name: str(copy) for name, copy in found.items()}
     others = {name: reason for name, reason in run.guard.get(COPIES, {}).items() if name not in models}
-    kept = {f"{HANDED_IN}{name}": model for name, model in finite.items() if name not in found}
-    run.guard = run.guard | kept | {COPIES: others | reasons}
+    kept = {f"{HANDED_IN}{name}": model for name, model in finite.items()}
+    alike = originals.groups(found, list(finite))
+    if not (run.begun and run.round):
+        # The first round, whose submodels are cut from the public initial weights, will show whose model it is. Until
+        # then all of a group hold the same, or their steps could not be compared.
+        undecided = {name for group in alike for name in group}
+        reasons = {name: reason for name, reason in reasons.items() if name not in undecided}
+    run.guard = run.guard | kept | {COPIES: others | reasons, ALIKE: [*run.guard.get(ALIKE, []), *alike]}
     return reasons
 
 
