@@ -78,7 +78,9 @@ def outcome(run: Running, rewards: Tensor) -> dict[str, Any]:
         "one_party": attack.one_party,
         "kept": scores(kept, prepared.test, metric=prepared.metric),
         "success": scores(end.models, probe),
-        "defended": prepared.config.refuse is not None or prepared.config.hardened is not None or type(run.method).removed is not Method.removed,
+        "defended": prepared.config.refuse is not None
+        or prepared.config.hardened is not None
+        or type(run.method).removed is not Method.removed,
         "removed": [run.task.clients[i] for i in run.method.removed(run.state)],
     }
 
