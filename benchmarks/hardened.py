@@ -71,7 +71,7 @@ def collect(chosen: argparse.Namespace, results: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("price", "together", "alone"):
         planned = [_planned(part, scene, base_config(chosen, scene), chosen.seeds, folder) for scene in SCENES]
-        # In turn, so that what is there after an interruption is there for all scenes.
+        # In turn: what is there after an interruption is there for all scenes.
         _carry_out(folder, [job for both in zip(*planned, strict=True) for job in both])
         runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
         settings = {name: getattr(chosen, name) for name in ("data", "seeds", "rounds", "clients", "hidden")}
@@ -99,8 +99,8 @@ def _planned(part: str, scene: str, base: Config, seeds: int, folder: Path) -> I
     else:
         cells += [(attack, base.method, defence) for attack in ATTACKS for defence in (NONE, ALL)]
         cells += [(attack, "fedavg", NONE) for attack in FEDAVG]
-    for attack, method, defence in dict.fromkeys(cells):
-        for seed in range(base.seed, base.seed + seeds):
+    for seed in range(base.seed, base.seed + seeds):  # outermost: what is there after an interruption has equal seeds
+        for attack, method, defence in dict.fromkeys(cells):
             config = base.replace(method=method, seed=seed, hardened=None if defence == NONE else defence)
             kind, _, who = attack.partition("@")
             if attack == ABSENT:
