@@ -37,7 +37,7 @@ MEANT_FOR = {  # attacks that a defence is meant for
 }
 ATTACKS = (
     *("zero", "stale", "random", "delta", "disguise", "late-switch"),
-    *("borrow", "borrow-noised", "borrow-global", "launder", "inflate", "slander"),
+    *("borrow", "borrow-noised", "borrow-global", "launder", "launder-tuned", "inflate", "slander"),
     *("hoard", "hoard-together", "regrow", "sybils", "cut-up", "merge"),
     *("label-flip", "backdoor", "sign-flip", "rescale", "alie", "ipm", "mimic"),
     *("label-flip@top", "backdoor@top", "sign-flip@top", "rescale@top", "alie@top", "ipm@top", "sole-holder@top"),
