@@ -26,7 +26,7 @@ from fedsac.runs.attack_table import Done, measured
 from fedsac.runs.start import run_together
 
 SCENES = ("pow", "dir:1.0")
-AT_ONCE = 60  # runs in a stack
+AT_ONCE = 40  # runs in a stack
 ABSENT = "absent:0.3"
 MEANT_FOR = {  # attacks that a defence is meant for
     "work": ("zero", "late-switch"),
