@@ -21,6 +21,15 @@ MAX_CHARACTERS = 1 << 20  # of a file with settings
 DTYPES = ("float32", "float64")
 PRECISIONS = ("float32", "tf32", "bf16")
 REFUSALS = ("harmful",)
+ALL = "all"
+DEFENCES = {  # of hardened mode: name -> what it does (docs/hardening.md)
+    "commit": "commits to the contributions by a hash before any reward leaves",
+    "work": "measures from every round's updates who still contributes",
+    "originals": "compares models handed in as trained alone with each other and with every reward",
+    "bounds": "bounds the length of every step",
+    "robust": "trims what stands out where many hold a parameter, and checks on validation data where few do",
+    "slow-order": "lets the order of neurons move slowly",
+}
 
 
 def _option(default: Any, text: str) -> Any:
@@ -74,6 +83,9 @@ class Config:
     attackers: str | None = _option(None, "who is hostile: median[:NUMBER] (default), largest or smallest, or names")
     refuse: str | None = _option(
         None, "harmful: leave out replies that would wreck the model on validation data (default: take in all)"
+    )
+    hardened: str | None = _option(
+        None, f"defences against clients that cheat: all, or some of {', '.join(DEFENCES)}, joined by +"
     )
     share: float = _option(1.0, "share of the data set that is used, the same for every seed: for quick tries")
     samples_per_client: int | None = _option(None, "samples per client (the paper's sets: 2000; else what fits)")
@@ -148,6 +160,8 @@ class Config:
         self._one_of("dtype", DTYPES)
         if self.refuse is not None:
             self._one_of("refuse", REFUSALS)
+        if self.hardened is not None:
+            object.__setattr__(self, "hardened", _spelled_defences(self.hardened))
         if self.precision is not None:
             self._one_of("precision", PRECISIONS)
         hidden = self.hidden
@@ -206,6 +220,11 @@ class Config:
         """SGD steps of standalone training: `standalone_steps`, or as many as a client takes in the whole run."""
         return self.standalone_steps or self.rounds * self.local_steps
 
+    def defends(self, by: str) -> bool:
+        """Whether one of the `DEFENCES` is on."""
+        assert by in DEFENCES
+        return self.hardened is not None and (self.hardened == ALL or by in self.hardened.split("+"))
+
     @property
     def recipe(self) -> Recipe:
         """How clients train, beside the learning rate."""
@@ -237,6 +256,15 @@ class Config:
             pairs = (f"{toml_value(name)} = {toml_value(value)}" for name, value in self.options.items())
             lines += ["", "[options]", *pairs]
         return "\n".join(lines) + "\n"
+
+
+def _spelled_defences(text: object) -> str:
+    """Names of defences, checked and in one order."""
+    names = text.split("+") if isinstance(text, str) else [text]
+    for name in names:
+        if name not in (*DEFENCES, ALL):
+            raise FedsacError(f"hardened must be all, or some of {', '.join(DEFENCES)}, joined by +, not {text!r}")
+    return ALL if ALL in names or set(names) == set(DEFENCES) else "+".join(n for n in DEFENCES if n in names)
 
 
 def _is_number(value: Any) -> bool:

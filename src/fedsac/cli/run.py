@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsac.cli.logs import add_log, with_logs
-from fedsac.config import Config, known, read
+from fedsac.config import ALL, Config, known, read
 from fedsac.errors import FedsacError
 
 RUNS = Path("runs")
@@ -54,6 +54,7 @@ def add_settings(command: Any, without: tuple[str, ...] = ()) -> None:
             "--" + option.name.replace("_", "-"),
             type=whole_numbers if option.name == "hidden" else PARSERS[option.type],  # type: ignore[index]
             default=argparse.SUPPRESS,
+            **({"nargs": "?", "const": ALL} if option.name == "hardened" else {}),  # --hardened alone: all of it
             metavar=option.name.upper(),
             help=str(option.metadata["help"]) + default,
         )

@@ -18,6 +18,7 @@ from fedsac.federation.members import Member
 from fedsac.federation.networks import network_terms, training_settings, unit_counts
 from fedsac.federation.session import Session
 from fedsac.federation.wire import Order, merged, shapes, submodel
+from fedsac.runs.hardening import admitted
 
 MAX_SAMPLES = 10**12  # that a site may claim; larger numbers would overflow where methods weight clients by samples
 SWAPPED_AUC = 0.3  # on V, of a model that has learned labels the wrong way round
@@ -49,12 +50,16 @@ class Admission:
         orders = {name: Order("alone", self._session.run.round, token(), facts, initial) for name in joined}
         expected = {name: shapes(initial) for name in joined}
         answered = self._session.requests.ask(orders, expected, dict.fromkeys(joined, initial))
+        models = {}
         for name, arrays in answered.arrays.items():
-            trained = merged(prepared.layout, prepared.initial, everything, arrays)
-            self._measure(name, joined[name], trained)
+            models[name] = merged(prepared.layout, prepared.initial, everything, arrays)
+            self._measure(name, joined[name], models[name])
         for name, reason in answered.failed.items():
             if reason.startswith(DIVERGED):
                 self._measure(name, joined[name], None)
+        for name, reason in admitted(self._session.run, {name: models[name] for name in sorted(models)}).items():
+            self._session.ledger.append("copy", site=name, reason=reason)
+            self._session.say(f"{name} counts as nothing: {reason}")
         return [name for name in joined if name in self._session.members]
 
     def _newcomers(self) -> set[str]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fedsac.defences.commitment import HARDENED
 from fedsac.doors import METRICS
 from fedsac.federation.data import coordinator_split
 from fedsac.federation.engine import SiteEngine
@@ -129,7 +130,12 @@ class LedgerWatcher(Watcher):
     def round(self, run: RunInfo, record: dict[str, Any]) -> None:
         clients = self._session.run.task.clients
         body = {name: record[name] for name in ("round", "answered", "failed", "bytes", "wire", "neurons")}
+        body |= {name: record[name] for name in (HARDENED, "suspected") if name in record}
         self._session.ledger.append("round", **body, clients=list(clients), reputations=record["reputations"])
+        before = self._session.run.records[-2].get("suspected", {}) if record["round"] > 1 else {}
+        for name, reason in record.get("suspected", {}).items():
+            if name not in before:
+                self._session.say(f"round {record['round']}: {name} is suspected: {reason}")
         answered = f"{len(record['answered'])} of {len(clients)} answered"
         self._session.say(f"round {record['round']} of {run.config.rounds}: {answered}")
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedsac.compute import evaluation
+from fedsac.defences.harm import harmful, without
 from fedsac.errors import FedsacError
 from fedsac.federation.admission import Admission
 from fedsac.federation.asking import CheckedReplies, token
@@ -21,7 +22,6 @@ from fedsac.federation.session import Session
 from fedsac.federation.wire import BATCH_LOSSES, LOCAL_LOSS, Order, merged, shapes
 from fedsac.methods.base import Updates
 from fedsac.runs.running import Running
-from fedsac.runs.screening import harmful, without
 
 RETRY_SECONDS = 5.0  # before a round with too few answers is repeated
 

@@ -28,7 +28,7 @@ ACTIVE, LEFT, REVOKED = "in", "left", "revoked"
 SITE_KEYS = ("public_key", "status")  # what sites.json says of each site
 EXCLUDED_SETTINGS = (  # settings of `fedsac run` that a federation's [run] does not have
     *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label", "data_dir", "schema"),
-    *("behaviour", "attack", "attackers", "contributions", "network", "standalone_checkpoints", "refuse"),
+    *("behaviour", "attack", "attackers", "contributions", "network", "standalone_checkpoints", "refuse", "hardened"),
 )
 HARMFUL, NOTHING = "harmful", "nothing"  # which replies are refused though they are in order
 TAKING_PART, CONTRIBUTION = "taking-part", "contribution"  # what sites are paid for
@@ -54,6 +54,7 @@ class Federation:
     max_step: float = MAX_STEP
     refuse: str = HARMFUL
     pay: str = TAKING_PART
+    hardened: str = NOTHING  # federations from before there was the setting; new ones are made with "all"
     max_message_mb: float = 512.0
     control_port: int = 9093
     metrics_port: int = 0
@@ -108,6 +109,7 @@ class Federation:
                     "network": "name it as model in [federation]",
                     "refuse": "name it in [federation]",
                     "schema": "it lies beside this file, as schema.toml",
+                    "hardened": "name it in [federation]",
                     "standalone_checkpoints": "a site sends the one model that it has at the end of training alone",
                 }.get(key, "the sites have the data")
                 raise FedsacError(f"{where}: {key} is not a setting of a federation's run; {why}")
@@ -118,7 +120,9 @@ class Federation:
             settings["classes"] = tuple(str(name) for name in settings["classes"])
         try:
             data = str(path / settings.get("validation", cls.validation))
-            config = Config(**known(run, "key"), scene="silos", data=data)
+            named = settings.get("hardened", cls.hardened)
+            hardened = None if named == NOTHING else named
+            config = Config(**known(run, "key"), scene="silos", data=data, hardened=hardened)
         except FedsacError as error:
             raise FedsacError(f"{where}: {error}") from None
         if config.contribution != STANDALONE:

@@ -175,6 +175,7 @@ aside_after = 3                 # refusals, or orders without an answer, in a ro
 max_step = 10.0                 # how far a reply may move a model, as a multiple of 1 + its length
 refuse = "harmful"              # also replies that would wreck the model on validation data; or "nothing"
 pay = "taking-part"             # less for who trained in fewer than half of its rounds; "contribution": as in the paper
+hardened = "all"                # defences against sites that cheat (docs/hardening.md); some, joined by +; or "nothing"
 max_message_mb = 512
 control_port = 9093             # on loopback: Flower's own server, which runs are submitted to
 metrics_port = 0                # on loopback: http://127.0.0.1:PORT/metrics for Prometheus; 0: none

@@ -17,7 +17,7 @@ from fedsac.core.module_layout import ModuleLayout
 from fedsac.data.dataset import DataSet
 from fedsac.errors import FedsacError
 from fedsac.federation.control import LOOPBACK, FlowerControl, environment
-from fedsac.federation.folder import EXCLUDED_SETTINGS, Federation
+from fedsac.federation.folder import EXCLUDED_SETTINGS, NOTHING, Federation
 from fedsac.federation.hub import SECRET_VARIABLE
 from fedsac.federation.processes import (
     HUB,
@@ -151,6 +151,7 @@ test = "test.npz"
 classes = [{named}]
 model = "{"" if config.network == DEFAULTS.network else config.network}"
 timeout = 3600
+hardened = "{config.hardened or NOTHING}"
 control_port = {free_port()}
 
 [run]

@@ -15,9 +15,11 @@ chosen to reach target accuracies inside BCF (on the other part of V) instead of
 standard errors, and `generous` where that costs little correlation. Two make importance
 cheaper for large models (docs/results/speed.md): `first_order` approximates it, `importance_samples` measures it on so
 many samples of V, drawn anew every round. Where units differ in size, `by_cost` gives first those that are least
-important for each of their parameters (docs/any-network.md).
+important for each of their parameters (docs/any-network.md). `slow` lets the order of neurons move slowly, so that
+keeping what one was given before gains little (docs/hardening.md).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +30,13 @@ from torch import Tensor
 from fedsac.config import Config
 from fedsac.core.aggregation import aggregate_submodels, aggregate_submodels_damped
 from fedsac.core.allocation import allocate_unchecked, check_finite, reputation
+from fedsac.core.slow_order import SlowOrder, slowed
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.calibration import ValidationParts, calibrated_neurons
 from fedsac.methods.shared.server_data import trained_by_server
+
+RANKS, ROUNDS = "mean ranks", "mean of rounds"  # in the state, of a slow order
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class FedSAC(Method):
     first_order: bool = False
     importance_samples: int = 0
     by_cost: bool = False
+    slow: bool = False
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -67,8 +73,10 @@ class FedSAC(Method):
 
     @classmethod
     def defaults(cls, config: Config) -> dict[str, Any]:
-        # These two are settings in the config, since the paper's tables vary them; the others are only options.
-        return {"beta": config.beta, "importance_every": config.importance_every}
+        # These are settings in the config: two since the paper's tables vary them, one for all methods alike. The
+        # others are only options.
+        slow = config.defends("slow-order")
+        return {"beta": config.beta, "importance_every": config.importance_every, "slow": slow}
 
     def start(self, task: Task) -> State:
         return self.allocated_state(task, task.initial, 0)
@@ -89,13 +97,30 @@ class FedSAC(Method):
         model = self.new_model(task, state, updates)
         rounds_done = updates.round + 1
         importance_due = rounds_done % self.importance_every == 0 or rounds_done == task.rounds
-        return self.allocated_state(task, model, rounds_done) if importance_due else state | {"model": model}
+        if not importance_due:
+            return state | {"model": model}
+        return self.allocated_state(task, model, rounds_done, self._order_before(state))
 
-    def allocated_state(self, task: Task, model: Tensor, rounds_done: int) -> State:
+    def carry_over(self, task: Task, state: State, clients: Sequence[str]) -> State:
+        if not self.slow:
+            return super().carry_over(task, state, clients)
+        # Who joins must not set the order free.
+        return self.allocated_state(task, state["model"], 0, self._order_before(state))
+
+    def _order_before(self, state: State) -> SlowOrder | None:
+        return SlowOrder(state[RANKS], state[ROUNDS]) if self.slow else None
+
+    def allocated_state(self, task: Task, model: Tensor, rounds_done: int, before: SlowOrder | None = None) -> State:
         """The state with this model [parameters] after so many rounds: the importance of its neurons, and the neurons
-        that each client holds."""
+        that each client holds. `before`: what a `slow` order was."""
         importance = self.measure_importance(task, model, rounds_done)
-        order = importance / task.layout.costs.to(importance.device) if self.by_cost else importance
+        order = importance
+        slow: State = {}
+        if self.slow:
+            now = slowed(importance, before)
+            order, slow = now.ranks, {RANKS: now.ranks, ROUNDS: now.rounds}
+        if self.by_cost:
+            order = order / task.layout.costs.to(order.device)
         if self.calibrated:
             rows = ValidationParts.draw(task, self.server_share if self.server_steps else 0).calibration_rows
             neurons = calibrated_neurons(
@@ -103,9 +128,9 @@ class FedSAC(Method):
             )
         else:
             r = reputation(task.contributions, self.beta)
-            neurons = allocate_unchecked(importance, r, order if self.by_cost else None)
+            neurons = allocate_unchecked(importance, r, None if order is importance else order)
             neurons = task.layout.completed(neurons, order)
-        return {"model": model, "importance": importance, "neurons": neurons}
+        return {"model": model, "importance": importance, "neurons": neurons} | slow
 
     def measure_importance(self, task: Task, model: Tensor, rounds_done: int) -> Tensor:
         """Importance [neurons] of a model [parameters] on V (Eq. 3), or on `importance_samples` of its samples."""

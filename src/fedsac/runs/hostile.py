@@ -17,6 +17,7 @@ from fedsac.contributions.measurement import Measurement
 from fedsac.contributions.standalone import handed_in
 from fedsac.core.metrics import Metric, accuracy
 from fedsac.methods.base import Method
+from fedsac.runs.hardening import admitted
 from fedsac.runs.running import Running
 from fedsac.runs.setup import Prepared
 
@@ -55,6 +56,7 @@ def rejoin(run: Running, measurement: Measurement, rewards: Tensor) -> None:
     models = {i: attack.resubmit(end, common, i) for i in end.hostile}
     names = [run.task.clients[i] for i in end.hostile]
     run.memory = run.memory | {f"{name}/{REJOINED}": run.round for name in names}
+    admitted(run, dict(zip(names, models.values(), strict=True)))
     run.change_members(handed_in(measurement, run.contributions, models), run.members)
 
 
@@ -81,7 +83,9 @@ def outcome(run: Running, rewards: Tensor) -> dict[str, Any]:
         "one_party": attack.one_party,
         "kept": scores(kept, prepared.test, prepared.metric),
         "success": scores(everybody, probe),
-        "defended": prepared.config.refuse is not None or type(run.method).removed is not Method.removed,
+        "defended": prepared.config.refuse is not None
+        or prepared.config.hardened is not None
+        or type(run.method).removed is not Method.removed,
         "removed": [run.task.clients[i] for i in run.method.removed(run.state)],
     }
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from fedsac.attacks.base import Standing
 from fedsac.attacks.conduct import HostileConduct
 from fedsac.clients.behaviour import Conduct
 from fedsac.clients.rounds import Absent, LocalRound, personalised
@@ -12,8 +13,8 @@ from fedsac.contributions.base import Contributions
 from fedsac.contributions.measurement import Measurement, decided, is_measured
 from fedsac.contributions.standalone import standalone
 from fedsac.runs import hostile
+from fedsac.runs.hardening import Screened, admitted
 from fedsac.runs.running import Running
-from fedsac.runs.screening import Screened
 from fedsac.runs.watcher import Watcher
 
 
@@ -52,8 +53,8 @@ class LocalEngine:
         measurements = {key: _measurement(run) for key, run in distinct.items()}
         longest = max(m.steps for m in measurements.values())
         keys = list(measurements)
-        # Models are kept only where hostile clients may hand in others.
-        wanted = {_standalone_key(run) for run in runs if run.prepared.attack is not None}
+        # Models are kept only where hostile clients may hand in others, or where they are compared.
+        wanted = {_standalone_key(run) for run in runs if _looks_at_models(run)}
         models: dict[tuple[object, ...], Tensor] = {}
 
         def trained(i: int, final: Tensor) -> None:
@@ -76,7 +77,25 @@ class LocalEngine:
                 if run.prepared.attack is not None:
                     own = hostile.contributions(run.prepared, measurements[at], own, models[at])
                 by_measure[key] = decided(config, measurements[at], own)
+            self._admit(run, measurements[_standalone_key(run)], models.get(_standalone_key(run)))
         return {run: by_measure[_contribution_key(run)] for run in runs}
+
+    def _admit(self, run: Running, measurement: Measurement, models: Tensor | None) -> None:
+        """Compare the models [N, parameters] that clients hand in, hostile ones others than they have trained."""
+        if models is None or not run.prepared.config.defends("originals"):
+            return
+        standing = Standing(measurement.clients, run.prepared.hostile, measurement.initial, models)
+        attack = run.prepared.attack
+        handed_in = {
+            name: attack.submit(standing, i) if attack is not None and i in run.prepared.hostile else models[i]
+            for i, name in enumerate(measurement.clients.names)
+        }
+        for name, reason in admitted(run, handed_in).items():
+            self._watcher.note(f"{name} counts as nothing: {reason}")
+
+
+def _looks_at_models(run: Running) -> bool:
+    return run.prepared.attack is not None or run.prepared.config.defends("originals")
 
 
 def _conduct(run: Running) -> AnyConduct | None:

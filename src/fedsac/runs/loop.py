@@ -18,6 +18,7 @@ from fedsac.config import Config
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Updates
 from fedsac.runs.finish import finished
+from fedsac.runs.hardening import defended
 from fedsac.runs.limits import most_threads
 from fedsac.runs.records import evaluate, record
 from fedsac.runs.result import Result
@@ -97,19 +98,24 @@ def _play_rounds(runs: Sequence[Running], engine: Engine, watcher: Watcher, comm
 def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engine, watcher: Watcher) -> None:
     """The server's step of each run, what its clients are assigned after it, and the round's record."""
     sent = [[submodel.parameters for submodel in run.submodels] for run in runs]
-    for run, updates in zip(runs, answers, strict=True):
-        run.learn(updates)
+    after = [defended(run, updates) for run, updates in zip(runs, answers, strict=True)]
+    for run, each in zip(runs, after, strict=True):
+        run.learn(each.kept)
     for run in runs:  # after all have learned: `assign` may wait for a GPU, and their work is queued on it by now
         run.assign()
         run.round += 1
     due = [run for run in runs if run.round % run.prepared.config.eval_every == 0 or run.over]
     scores = dict(zip(due, evaluate(due, engine.reward_models(due)), strict=True))
-    for run, updates, sizes in zip(runs, answers, sent, strict=True):
+    for run, updates, sizes in zip(runs, [each.received for each in after], sent, strict=True):
         run.records.append(record(run, sizes, updates, scores.get(run)))
         run.memory = updates.memory
         run.settle()
         for name, reason in updates.remarks.get("refused", {}).items():
             watcher.note(f"round {run.round}: {name} is left out: {reason}")
+        before = run.records[-2].get("suspected", {}) if len(run.records) > 1 else {}
+        for name, reason in updates.remarks.get("suspected", {}).items():
+            if name not in before:
+                watcher.note(f"round {run.round}: {name} is suspected: {reason}")
         for i in updates.diverged:
             watcher.note(f"round {run.round}: {run.task.clients[i]} diverged (NaN or infinity) and was left out")
         watcher.round(run.info, run.records[-1])

@@ -12,6 +12,7 @@ from fedsac import methods
 from fedsac.contributions.base import Contributions
 from fedsac.core.module_layout import ModuleShape
 from fedsac.core.units import Layout
+from fedsac.defences.standing import Standing, counted, shares
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.runs.checkpoint import SHOWN, Checkpoint
@@ -21,6 +22,7 @@ from fedsac.runs.watcher import RunInfo
 
 ENGINE = "federation"  # the name of what an engine adds to a checkpoint's state
 MEMORY = "behaviour/"  # before the names of what client behaviours remember, in a checkpoint's state
+GUARD = "hardened/"  # before the names of what defences remember, in a checkpoint's state
 COMMIT_SHARE = 1 / 50  # of the time, at the most, for commits where they are not made after every round
 
 
@@ -32,6 +34,7 @@ class WholeRound:
     state: State
     memory: State
     shown: State
+    guard: State
 
 
 @dataclass(eq=False)
@@ -52,6 +55,7 @@ class Running:
     committed: int = 0
     keep_models: bool = True  # in the folder, once the run is over
     memory: State = field(default_factory=dict)  # of client behaviours
+    guard: State = field(default_factory=dict)  # of defences (`hardening.py`)
     engine_state: Callable[[], State] = dict
     task: Task = field(init=False)
     assignment: Assignment = field(init=False)
@@ -82,7 +86,7 @@ class Running:
         """Start the method, or take up the state a checkpoint has brought. `members` are the prepared clients, unless
         an engine has others."""
         self.contributions, self.members = contributions, members or self.prepared.members
-        self.task = self.prepared.task(self.members, contributions)
+        self.task = self._new_task()
         if not self.state:
             self.state = self.method.start(self.task)
             _refuse_reserved(self.state)
@@ -93,10 +97,33 @@ class Running:
         """Go on with other clients: the method carries its state over."""
         before = self.task.clients
         self.contributions, self.members = contributions, members
-        self.task = self.prepared.task(members, contributions)
+        self.task = self._new_task()
         self.state = self.method.carry_over(self.task, self.state, before)
         self.assign()
         self.settle()
+
+    def _new_task(self) -> Task:
+        """The server's task, with what counts of the contributions."""
+        assert self.contributions is not None and self.members is not None
+        task = self.prepared.task(self.members, self.contributions)
+        return replace(task, contributions=self._counted_contributions(task)) if self.guard else task
+
+    def count(self) -> None:
+        """Let what counts of the contributions follow from what the defences have seen."""
+        new = self._new_task()
+        if new.contributions != self.task.contributions:  # else the task stays, with what it has computed
+            self.task = new
+
+    def _counted_contributions(self, task: Task) -> tuple[float, ...]:
+        share = self.shares(task.clients)
+        return counted(task.contributions, [share[name] for name in task.clients])
+
+    def shares(self, clients: Sequence[str] | None = None) -> dict[str, float]:
+        """Which share of its contribution counts of each client."""
+        names = self.task.clients if clients is None else clients
+        known = {name: Standing(**own) for name, own in self.guard.get("standings", {}).items() if name in names}
+        copies = self.guard.get("copies", {})
+        return dict.fromkeys(names, 1.0) | shares(known) | {name: 0.0 for name in names if name in copies}
 
     def assign(self) -> None:
         """Let the method say what each client is given now."""
@@ -114,7 +141,7 @@ class Running:
 
     def settle(self) -> None:
         """The round is whole: from here on, this is what a commit holds."""
-        self._whole = WholeRound(self.round, self.state, self.memory, self._shown())
+        self._whole = WholeRound(self.round, self.state, self.memory, self._shown(), self.guard)
 
     @property
     def uncommitted(self) -> bool:
@@ -125,6 +152,7 @@ class Running:
         whole = self._whole
         if self.folder is not None and self.contributions is not None:
             beside = self.engine_state() | {f"{MEMORY}{name}": value for name, value in whole.memory.items()}
+            beside |= {f"{GUARD}{name}": value for name, value in whole.guard.items()}
             # Before the first round the state is what `start` returns, and may be computed again: for hundreds of runs
             # whose clients each have a model, writing it takes minutes.
             state = (whole.state if whole.round else {}) | beside
@@ -165,7 +193,8 @@ class Running:
             for name, value in checkpoint.tensors().items()
         }
         self.memory = {name.removeprefix(MEMORY): v for name, v in stored.items() if name.startswith(MEMORY)}
-        self.state = {name: value for name, value in stored.items() if not name.startswith(MEMORY)}
+        self.guard = {name.removeprefix(GUARD): v for name, v in stored.items() if name.startswith(GUARD)}
+        self.state = {name: value for name, value in stored.items() if not name.startswith((MEMORY, GUARD))}
         self.contributions = checkpoint.contributions
         self.round, self.records, self.committed = checkpoint.round, records, len(records)
         return stored
@@ -210,7 +239,7 @@ class Commits:
 def _refuse_reserved(state: State) -> None:
     """Names of a method's state that a checkpoint has for others."""
     for name in state:
-        if name == ENGINE or name.startswith((MEMORY, SHOWN)):
+        if name == ENGINE or name.startswith((MEMORY, GUARD, SHOWN)):
             raise FedsacError(f"a method's state must not use the name {name!r}: a checkpoint has it for others")
 
 

@@ -36,12 +36,12 @@ from fedsac.runs.network import on_device, started
 DEFAULTS = Config()
 # Settings that neither data nor clients depend on: runs that differ only in these share all else.
 SETUP_INDEPENDENT = (
-    *("method", "options", "beta", "importance_every", "eval_every", "behaviour", "refuse", "metric"),
+    *("method", "options", "beta", "importance_every", "eval_every", "behaviour", "refuse", "hardened", "metric"),
     *("contribution", "contribution_on", "contributions", "standalone_checkpoints"),
 )
 # Settings that earlier versions did not have: at its default, such a one is left out.
 LATER = (
-    *("metric", "standalone_checkpoints", "refuse", "attack", "attackers"),
+    *("metric", "standalone_checkpoints", "refuse", "attack", "attackers", "hardened"),
     *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm", "class_weights"),
 )
 MAX_THREADS = 4  # that deal out data sets: each needs hundreds of megabytes

@@ -11,41 +11,20 @@ It is no defence against a step that is hostile and short, nor where most of tho
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsac.clients.rounds import LocalRound
 from fedsac.compute import evaluation
 from fedsac.compute.samples import Samples
 from fedsac.core.aggregation import aggregate_unchecked
 from fedsac.core.module_layout import AnyLayout
 from fedsac.methods.base import Updates
-from fedsac.runs.running import Running
 
-HARMFUL = "harmful"  # the value of `refuse`
 STEP_RATIO = 4.0  # of a step to the median step of the others
-
-
-class Screened:
-    """A round of training in progress, without the replies that do harm."""
-
-    def __init__(self, training: LocalRound, runs: Sequence[Running]) -> None:
-        self._training, self._runs = training, runs
-
-    def updates(self) -> list[Updates]:
-        """Wait for the training to end; who was refused, and why, is in the round's record."""
-        screened = []
-        for run, updates in zip(self._runs, self._training.updates(), strict=True):
-            asked = run.prepared.config.refuse == HARMFUL  # runs side by side may differ in it
-            refused = harmful(run.prepared.layout, run.prepared.validation, updates) if asked else {}
-            names = {run.task.clients[i]: reason for i, reason in refused.items()}
-            remarks = updates.remarks | ({"refused": names} if names else {})
-            screened.append(replace(without(updates, refused), remarks=remarks))
-        return screened
 
 
 def harmful(layout: AnyLayout, validation: Samples, updates: Updates) -> dict[int, str]:

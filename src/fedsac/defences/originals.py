@@ -1,0 +1,185 @@
+"""Are the models that clients hand in as trained alone their own? Compared with each other, and with what was paid.
+
+Clients start from the same public weights, so honest models resemble each other; copies resemble each other far more.
+Two distances are measured. In **weights**: how far apart two models are, in units of how far the farther one has come
+from the initial weights; a copy that was trained further stays close. In **outputs**: how far apart the logits on V
+are, sample by sample, each of length 1; a copy that was blurred with noise stays close there, since noise on thousands
+of weights hardly changes what a model says.
+
+How close is too close? Closer than `MOST_WEIGHTS` or `MOST_OUTPUTS`, and closer than `WEIGHTS` or `OUTPUTS` times what
+is usual among the clients: two thirds of them are no farther from the nearest other one, which neither a third that
+stands apart nor as many copies can move. (After few steps all models are close to each other.) With fewer than `ENOUGH`
+models nothing is usual, and half of the fixed distances counts. A model that says the same of every sample is nobody's:
+it is not compared. False positives and what gets through are in docs/hardening.md: a model that was distilled, or
+trained from other weights on another's answers, is not recognised.
+
+Of two that are alike, the one that came later is the copy. Of two that came at the same time, it is for now the one
+that is farther from the initial weights (training further and noise both lead away), until the first round shows whose
+data made the model: `fit`. A copy of a reward is a copy of what everybody made.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedsac.compute.evaluation import PendingScores
+from fedsac.compute.samples import Samples
+from fedsac.core.module_layout import AnyLayout
+
+MOST_WEIGHTS, MOST_OUTPUTS = 0.35, 0.2
+WEIGHTS, OUTPUTS = 0.6, 0.5  # times the usual distance to the nearest other model
+USUAL = 2 / 3  # of the clients
+ENOUGH = 4  # models
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A model that is a copy of another's (`of`: a client's name, or what was paid): both distances, and the limits."""
+
+    of: str
+    weights: float
+    outputs: float
+    limits: tuple[float, float]
+
+    def __str__(self) -> str:
+        return (
+            f"its model is a copy of {self.of}: distance {self.weights:.3g} in weights (limit {self.limits[0]:.3g}), "
+            f"{self.outputs:.3g} in outputs (limit {self.limits[1]:.3g})"
+        )
+
+
+@dataclass(frozen=True)
+class Models:
+    """Models [n, parameters] with their names, of which each holds `neurons` [n, neurons]."""
+
+    names: tuple[str, ...]
+    params: Tensor
+    neurons: Tensor
+
+
+def copies(
+    layout: AnyLayout, initial: Tensor, v: Samples, new: Models, before: Models, paid: Models
+) -> dict[str, Copy]:
+    """Which of the `new` models are copies: of each other, of members' models that were there `before`, or of what was
+    `paid`. By name."""
+    own = Models(
+        (*before.names, *new.names),
+        torch.cat([before.params, new.params]),
+        torch.cat([before.neurons, new.neurons]),
+    )
+    everything = Models(
+        (*own.names, *paid.names), torch.cat([own.params, paid.params]), torch.cat([own.neurons, paid.neurons])
+    )
+    weights = weight_distances(layout, initial, own, everything)
+    said = directions(layout, v, everything)
+    outputs = output_distances(said[: len(own.names)], said)
+    constant = _constant(said, layout.classes)
+    limits = _limits(weights[:, : len(own.names)], outputs[:, : len(own.names)])
+    lengths = (own.params - initial).double().norm(dim=1).tolist()
+    w, o = weights.tolist(), outputs.tolist()
+    found: dict[str, Copy] = {}
+    new_ones = range(len(before.names), len(own.names))
+    # What was there before comes first: of that there is no doubt who has it from whom.
+    in_turn = [j for j in range(len(everything.names)) if j not in new_ones] + list(new_ones)
+    for i in new_ones:
+        for j in in_turn:
+            if j == i or constant[i] or not (w[i][j] < limits[0] or o[i][j] < limits[1]):
+                continue
+            if j in new_ones and (lengths[j], j) > (lengths[i], i):
+                continue  # the other one is the copy
+            found.setdefault(own.names[i], Copy(everything.names[j], w[i][j], o[i][j], limits))
+    return found
+
+
+def groups(found: Mapping[str, Copy], new: Sequence[str]) -> list[list[str]]:
+    """The newcomers whose models are alike, from the copies among them: not those who have theirs from elsewhere."""
+    joined: list[set[str]] = []
+    for name, copy in found.items():
+        if copy.of not in new or found.get(copy.of, copy).of not in new:
+            continue
+        alike = {name, copy.of}
+        joined, apart = [], [*joined]
+        for group in apart:
+            if group & alike:
+                alike |= group
+            else:
+                joined.append(group)
+        joined.append(alike)
+    return [[name for name in new if name in group] for group in joined]
+
+
+def fit(step: Tensor, model: Tensor, initial: Tensor, held: Tensor) -> Tensor:
+    """How well a client's step of a round fits a model that was trained alone: the cosine of the step and the model's
+    way from the initial weights, within what the client holds. Of those who hand in one model, it is highest for the
+    one whose data it was trained on, nearly always (docs/hardening.md)."""
+    inside = torch.where(held, torch.stack([step, model - initial]), 0).double()
+    return torch.cosine_similarity(inside[0], inside[1], dim=0)
+
+
+def weight_distances(layout: AnyLayout, initial: Tensor, own: Models, others: Models) -> Tensor:
+    """The distances in weights, float64 [own, others] on the CPU, within what both hold."""
+    held = [layout.held(mask) for mask in others.neurons]
+    rows = []
+    for model, mask in zip(own.params, own.neurons, strict=True):
+        mine = layout.held(mask)
+        row = []
+        for other, theirs in zip(others.params, held, strict=True):
+            both = mine & theirs
+            apart = torch.where(both, model - other, 0).double().norm()
+            come = torch.stack([torch.where(both, m - initial, 0).double().norm() for m in (model, other)])
+            row.append(apart / come.max().clamp_min(1e-300))
+        rows.append(torch.stack(row))
+    return torch.stack(rows).cpu()
+
+
+def output_distances(own: Tensor, others: Tensor) -> Tensor:
+    """The distances in outputs of models that said these [n, samples x classes]: float64 [own, others] on the CPU."""
+    apart: Tensor = torch.cdist(own, others) / others[0].norm().clamp_min(1e-300)
+    return apart.cpu()
+
+
+def _constant(said: Tensor, classes: int) -> list[bool]:
+    """Which models say the same class of every sample."""
+    best = said.unflatten(1, (-1, classes)).argmax(2)
+    constant: list[bool] = (best == best[:, :1]).all(1).tolist()
+    return constant
+
+
+def directions(layout: AnyLayout, v: Samples, models: Models) -> Tensor:
+    """What models say on V: the logits of each sample about their mean, of length 1; float64 [n, samples x classes]."""
+    logits = _Logits(layout, models.params, models.neurons, v).logits.double()
+    centred = logits - logits.mean(2, keepdim=True)
+    unit: Tensor = centred / centred.norm(dim=2, keepdim=True).clamp_min(1e-30)
+    return unit.flatten(1)
+
+
+class _Logits(PendingScores):
+    """The logits of all members on all samples, [S, n, classes]."""
+
+    def __init__(self, layout: AnyLayout, params: Tensor, neurons: Tensor, samples: Samples) -> None:
+        self.logits = params.new_zeros(len(params), len(samples.y), layout.classes)
+        super().__init__(layout, params, neurons, samples)
+
+    def _add(self, members: slice, rows: slice, logits: Tensor, labels: Tensor) -> None:
+        self.logits[members, rows] = logits
+
+
+def _limits(weights: Tensor, outputs: Tensor) -> tuple[float, float]:
+    """How close is too close, from the distances [n, n] of clients' own models."""
+    n = len(weights)
+    if n < ENOUGH:
+        return MOST_WEIGHTS / 2, MOST_OUTPUTS / 2
+    itself = torch.diag(torch.full((n,), torch.inf, dtype=weights.dtype))
+    usual = [float((distances + itself).min(1).values.quantile(USUAL)) for distances in (weights, outputs)]
+    return min(MOST_WEIGHTS, WEIGHTS * usual[0]), min(MOST_OUTPUTS, OUTPUTS * usual[1])
+
+
+def named(named: Sequence[tuple[str, Tensor, Tensor]], like: Tensor, neurons: int) -> Models:
+    """Models from (name, model [parameters], neurons [neurons]); there may be none."""
+    if not named:
+        return Models((), like.new_zeros(0, like.shape[-1]), torch.zeros(0, neurons, dtype=torch.bool).to(like.device))
+    return Models(
+        tuple(n for n, _, _ in named), torch.stack([m for _, m, _ in named]), torch.stack([k for _, _, k in named])
+    )

@@ -1,0 +1,240 @@
+"""Hardened mode in a run: what the defences of `fedsac.defences` do to a round's updates and to whoever joins.
+
+Everything that is kept from round to round is in `Running.guard`, by name: clients' standings, models that were sent
+before, models that were handed in, and who handed in a copy. It is part of every checkpoint and is never changed in
+place. Both engines come by here: `defended` from the round loop, `admitted` where contributions are measured.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsac.clients.rounds import LocalRound
+from fedsac.compute import evaluation
+from fedsac.defences import originals, robust
+from fedsac.defences.bounds import bounded
+from fedsac.defences.commitment import HARDENED, START, commitment
+from fedsac.defences.harm import harmful, without
+from fedsac.defences.standing import SET_ASIDE, Standing
+from fedsac.defences.work import measured_work
+from fedsac.methods.base import State, Updates
+from fedsac.rng import stream
+from fedsac.runs.running import Running
+
+STANDINGS, COPIES, COMMITTED, SENT, HANDED_IN = "standings", "copies", "committed", "sent/", "handed in/"
+ALIKE = "alike"  # groups of clients who handed in one model at the same time, until it is known whose it is
+SENT_ROUNDS = 4  # models that clients were sent, kept to recognise what is made of them
+SENT_BYTES = 1 << 29  # of these models, at most
+
+
+class Screened:
+    """A round of training in progress, without the replies that do harm."""
+
+    def __init__(self, training: LocalRound, runs: Sequence[Running]) -> None:
+        self._training, self._runs = training, runs
+
+    def updates(self) -> list[Updates]:
+        """Wait for the training to end; who was refused, and why, is in the round's record."""
+        screened = []
+        for run, updates in zip(self._runs, self._training.updates(), strict=True):
+            asked = run.prepared.config.refuse is not None  # runs side by side may differ in it
+            refused = harmful(run.prepared.layout, run.prepared.validation, updates) if asked else {}
+            names = {run.task.clients[i]: reason for i, reason in refused.items()}
+            remarks = updates.remarks | ({"refused": names} if names else {})
+            screened.append(replace(without(updates, refused), remarks=remarks))
+        return screened
+
+
+@dataclass(frozen=True)
+class Defended:
+    """A round's updates after the defences: what the method learns from, and, for the record, what was received."""
+
+    kept: Updates
+    received: Updates
+
+
+def defended(run: Running, updates: Updates) -> Defended:
+    """Let the defences that are on look at a round's updates. What counts of the clients' contributions may change with
+    it: the run's task says so from now on."""
+    config = run.prepared.config
+    if config.hardened is None:
+        return Defended(updates, updates)
+    flagged: dict[str, str] = {}
+    kept = updates
+    if run.guard.get(ALIKE):
+        _find_owners(run, updates)
+    if config.defends("work"):
+        flagged = _work(run, updates)
+        kept = without(kept, [i for i in updates.clients if run.task.clients[i] in flagged])
+    if len(kept.clients) > 1 and (config.defends("bounds") or config.defends("robust")):
+        kept = _steps(run, kept)
+    run.count()
+    names, copies = run.task.clients, run.guard.get(COPIES, {})
+    suspected = flagged | {name: reason for name, reason in copies.items() if name in names}
+    said = _said(run) | (_committed(run, updates.round + 1) if config.defends("commit") else {})
+    remarks = {HARDENED: said} | ({"suspected": suspected} if suspected else {})
+    return Defended(kept, replace(updates, remarks=updates.remarks | remarks))
+
+
+def _work(run: Running, updates: Updates) -> dict[str, str]:
+    """Measure the work of those who answered. Returns who is set aside, and why."""
+    names, layout = run.task.clients, run.prepared.layout
+    given, neurons = updates.assignment, updates.neurons
+    sent = [given.model(i) for i in updates.clients]
+    work: dict[str, float] = {}
+    if updates.clients:
+        held = layout.held(neurons)
+        steps = torch.where(held, updates.params - torch.stack(sent), 0)
+        known = [_known(run, i) for i in updates.clients]
+        rng = stream(run.prepared.config.seed, "work", updates.round)
+        values = measured_work(layout, run.prepared.validation, rng, sent, steps, neurons, known)
+        work = {names[i]: value for i, value in zip(updates.clients, values, strict=True)}
+    before = {name: Standing(**own) for name, own in run.guard.get(STANDINGS, {}).items()}
+    after = before | {name: before.get(name, Standing()).after(work.get(name)) for name in names}
+    run.guard = _remembered(run, given.models) | {STANDINGS: {name: asdict(own) for name, own in after.items()}}
+    counts = run.shares()
+    return {
+        name: f"its work was {after[name].work:.2f} lately, and it answered in {after[name].presence:.0%} of the rounds"
+        for name in names
+        if counts[name] < SET_ASIDE and name not in run.guard.get(COPIES, {})
+    }
+
+
+def _find_owners(run: Running, updates: Updates) -> None:
+    """Of each group that handed in one model: once two of them have answered, the one whose step fits it best is the
+    owner, and the others handed in a copy."""
+    names, layout, initial = run.task.clients, run.prepared.layout, run.prepared.initial
+    rows = {names[i]: row for row, i in enumerate(updates.clients)}
+    copies, undecided = dict(run.guard[COPIES]), []
+    for group in run.guard[ALIKE]:
+        there = [name for name in group if name in rows]
+        if len(there) < 2:
+            undecided.append(group)
+            continue
+        nearest = min(group, key=lambda name: (float((run.guard[HANDED_IN + name] - initial).norm()), name))
+        held = layout.held(updates.neurons[[rows[name] for name in there]]).all(0)  # by all of them: one comparison
+        fits = {}
+        for name in there:
+            row = rows[name]
+            step = updates.params[row] - updates.assignment.model(updates.clients[row])
+            fits[name] = float(originals.fit(step, run.guard[HANDED_IN + nearest], initial, held))
+        owner = max(there, key=fits.__getitem__)
+        copies.pop(owner, None)
+        for name in group:
+            if name != owner:
+                shown = f"{fits[name]:.2f}" if name in fits else "absent"
+                copies[name] = (
+                    f"its model is that of {owner}, whose training fits it better ({fits[owner]:.2f}; {shown})"
+                )
+    run.guard = run.guard | {COPIES: copies, ALIKE: undecided}
+
+
+def _known(run: Running, client: int) -> Tensor:
+    """The models [m, parameters] that a client knows beside the one it was sent now: the public initial weights, and
+    what it was sent in the rounds before."""
+    initial = run.prepared.initial
+    rows = [run.guard[name] for name in sorted(run.guard) if name.startswith(SENT)]
+    own = [models[client if len(models) > 1 else 0] for models in rows if len(models) in (1, len(run.task.clients))]
+    return torch.stack([initial, *own])
+
+
+def _remembered(run: Running, models: Tensor) -> State:
+    """The guard with the models [N or 1, parameters] of this round among those that were sent."""
+    most = max(1, min(SENT_ROUNDS, SENT_BYTES // max(1, models.numel() * models.element_size())))
+    sent = [run.guard[name] for name in sorted(run.guard) if name.startswith(SENT)]
+    kept = [*sent, models][-most:]
+    others = {name: value for name, value in run.guard.items() if not name.startswith(SENT)}
+    return others | {f"{SENT}{k}": value for k, value in enumerate(kept)}
+
+
+def _steps(run: Running, updates: Updates) -> Updates:
+    """The updates with bounded steps, and with those that stand out pulled in."""
+    config, layout = run.prepared.config, run.prepared.layout
+    held = layout.held(updates.neurons)
+    sent = torch.stack([updates.assignment.model(i) for i in updates.clients])
+    steps = torch.where(held, updates.params - sent, 0)
+    if config.defends("bounds"):
+        steps, _ = bounded(steps, held)
+    if config.defends("robust"):
+        steps = robust.clamped(steps, held)
+        common = sent.mean(0)
+        steps, _ = robust.judged(steps, held, lambda moved: _losses(run, common + moved))
+    return replace(updates, params=torch.where(held, sent + steps, updates.params))
+
+
+def _losses(run: Running, models: Tensor) -> list[float]:
+    """The mean losses of models [n, parameters] on validation data; infinity for what is not a number."""
+    v = run.prepared.validation
+    rows = [np.arange(len(v.y))] * len(models)
+    losses = evaluation.mean_losses(run.prepared.layout, models, v, rows).tolist()
+    return [loss if math.isfinite(loss) else math.inf for loss in losses]
+
+
+def _said(run: Running) -> State:
+    """What a round's record says of the defences: which are on, and what counts of the contributions."""
+    standings, names = run.guard.get(STANDINGS, {}), run.task.clients
+    return {
+        "defences": run.prepared.config.hardened,
+        "clients": list(names),
+        "contributions": list(run.task.contributions),
+        **({"work": [standings[name]["work"] for name in names]} if standings else {}),
+    }
+
+
+def _committed(run: Running, round: int) -> State:
+    """The commitment of a round, chained to the one before it."""
+    made = commitment(run.guard.get(COMMITTED, START), round, run.task.clients, run.task.contributions)
+    run.guard = run.guard | {COMMITTED: made}
+    return {"commitment": made}
+
+
+def admitted(run: Running, models: Mapping[str, Tensor]) -> dict[str, str]:
+    """Compare the models [parameters] that newcomers hand in as trained alone with each other, with those of members,
+    and with what was paid so far. Who handed in a copy counts as nothing from now on (of those who hand in one model
+    before the first round, after that round). Returns who, and why.
+
+    Before a run has begun there are neither members nor rewards. A newcomer is not compared with what it handed in
+    itself, under the same name, earlier."""
+    prepared = run.prepared
+    if not prepared.config.defends("originals") or not models:
+        return {}
+    layout, initial = prepared.layout, prepared.initial
+    everything = torch.ones(layout.neurons, dtype=torch.bool, device=initial.device)
+    finite = {name: model.to(initial) for name, model in models.items() if bool(model.isfinite().all())}
+    members = run.task.clients if run.begun else ()
+    handed_in = {name.removeprefix(HANDED_IN): m for name, m in run.guard.items() if name.startswith(HANDED_IN)}
+    new = [(name, model, everything) for name, model in finite.items()]
+    before = [(name, m, everything) for name, m in handed_in.items() if name in members and name not in models]
+    neurons = layout.neurons
+    found = originals.copies(
+        layout,
+        initial,
+        prepared.validation,
+        originals.named(new, initial, neurons),
+        originals.named(before, initial, neurons),
+        originals.named(_paid(run) if run.begun and run.round else [], initial, neurons),
+    )
+    reasons = {name: str(copy) for name, copy in found.items()}
+    others = {name: reason for name, reason in run.guard.get(COPIES, {}).items() if name not in models}
+    kept = {f"{HANDED_IN}{name}": model for name, model in finite.items()}
+    alike = originals.groups(found, list(finite))
+    if not (run.begun and run.round):
+        # The first round, whose submodels are cut from the public initial weights, will show whose model it is. Until
+        # then all of a group hold the same, or their steps could not be compared.
+        undecided = {name for group in alike for name in group}
+        reasons = {name: reason for name, reason in reasons.items() if name not in undecided}
+    run.guard = run.guard | kept | {COPIES: others | reasons, ALIKE: [*run.guard.get(ALIKE, []), *alike]}
+    return reasons
+
+
+def _paid(run: Running) -> list[tuple[str, Tensor, Tensor]]:
+    """What clients would leave with now, and the model that all of it was cut from."""
+    given, common = run.reward, run.method.common_model(run.state)
+    paid = [(f"the reward of {name}", given.model(i), given.neurons[i]) for i, name in enumerate(run.task.clients)]
+    if common is not None:
+        paid.append(("the common model", common, torch.ones_like(given.neurons[0])))
+    return paid

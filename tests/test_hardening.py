@@ -1,0 +1,432 @@
+"""Hardened mode: each defence by hand, attacks that succeed without it and fail with it, and both engines alike."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedsac
+from fedsac import Config
+from fedsac.cli import main
+from fedsac.compute.samples import Samples
+from fedsac.config import DEFENCES
+from fedsac.core.slow_order import slowed
+from fedsac.core.units import Layout
+from fedsac.defences import originals, robust
+from fedsac.defences.bounds import bounded
+from fedsac.defences.commitment import START, commitment, first_broken
+from fedsac.defences.standing import Standing, counted, shares
+from fedsac.defences.work import class_batches, measured_work, share_of_work
+from fedsac.errors import FedsacError
+from fedsac.runs.start import resume
+
+QUICK = Config(clients=8, rounds=10, hidden=(32, 32), seed=1, standalone_steps=200, eval_every=5)
+
+
+# -- the setting
+
+
+def test_which_defences_are_on():
+    assert Config().hardened is None and not any(Config().defends(name) for name in DEFENCES)
+    assert all(Config(hardened="all").defends(name) for name in DEFENCES)
+    some = Config(hardened="work+commit")
+    assert some.hardened == "commit+work", "one spelling for one setting"
+    assert [name for name in DEFENCES if some.defends(name)] == ["commit", "work"]
+    assert Config(hardened="+".join(DEFENCES)).hardened == "all"
+    for wrong in ("everything", "", "work+", 3):
+        with pytest.raises(FedsacError, match="hardened must be all, or some of commit"):
+            Config(hardened=wrong)
+
+
+def test_the_flag_alone_means_all_of_it(tmp_path):
+    quick = ["--clients", "3", "--rounds", "1", "--hidden", "8", "--standalone-steps", "5", "--out"]
+    assert main(["run", "--hardened", *quick, str(tmp_path / "all")]) == 0
+    assert 'hardened = "all"' in (tmp_path / "all" / "config.toml").read_text()
+    record = json.loads((tmp_path / "all" / "rounds.jsonl").read_text())
+    assert record["hardened"]["defences"] == "all"
+    assert main(["run", "--hardened", "work", *quick, str(tmp_path / "one")]) == 0
+    assert json.loads((tmp_path / "one" / "rounds.jsonl").read_text())["hardened"]["defences"] == "work"
+
+
+# -- bounds
+
+
+def test_a_long_step_is_shortened_and_keeps_its_direction():
+    steps = torch.tensor([[3.0, 4.0], [6.0, 8.0], [30.0, 40.0], [5.0, 0.0]], dtype=torch.float64)
+    held = torch.tensor([[True, True], [True, True], [True, True], [True, False]])
+    # Root mean squares: 5/sqrt 2, 10/sqrt 2, 50/sqrt 2 and, of one parameter, 5. torch takes the lower median: 5.
+    kept, factors = bounded(steps, held)
+    assert factors.tolist() == pytest.approx([1, 2**0.5 / 2, 2**0.5 / 10, 1])
+    assert (kept[2] / kept[2].norm()).tolist() == pytest.approx([0.6, 0.8])
+    assert (kept[[0, 3]] == steps[[0, 3]]).all()
+    assert bounded(steps, held, 2.0)[1].tolist() == pytest.approx([1, 1, 2**0.5 / 5, 1])
+
+
+# -- robust aggregation
+
+
+def test_what_stands_out_is_pulled_in_where_many_hold_a_parameter():
+    steps = torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 0.0], [-50.0, 0.0], [90.0, 0.0]])
+    held = torch.tensor([[True, True]] * 3 + [[True, False]] * 3)
+    kept = robust.clamped(steps, held)
+    assert kept[:, 0].tolist() == [1, 2, 3, 4, 1, 4], "6 // 5 = 1 on either side counts as the next one"
+    assert (kept[:, 1] == steps[:, 1]).all(), "three holders: as they are"
+
+
+@given(st.lists(st.floats(-5, 5), min_size=8, max_size=8), st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2))
+def test_two_of_ten_cannot_move_a_mean_beyond_what_the_honest_ones_span(honest, hostile):
+    steps = torch.tensor([*honest, *hostile], dtype=torch.float64).unsqueeze(1)
+    kept = robust.clamped(steps, torch.ones(10, 1, dtype=torch.bool))
+    assert min(honest) - 1e-9 <= float(kept.mean()) <= max(honest) + 1e-9
+
+
+def test_where_few_hold_a_parameter_the_servers_data_judges():
+    steps = torch.tensor([[1.0, 1.0], [1.0, -6.0], [1.0, 0.0]])
+    held = torch.tensor([[True, True], [True, True], [True, False]])
+
+    def losses(moved):  # the model is best at (1, 0.5): a mean of 1 and 0 or so
+        return ((moved - torch.tensor([1.0, 0.5])) ** 2).sum(1).tolist()
+
+    # All three parameters are few-held. Without the second's steps in them the mean is (2/3, 1/2): better.
+    kept, wrong = robust.judged(steps, held, losses)
+    assert wrong == [1]
+    assert kept.tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]
+    assert robust.judged(steps[:1], held[:1], lambda moved: [1.0] * len(moved))[1] == [], "no worse is good enough"
+    assert robust.judged(steps, held, lambda moved: [float("nan")] + [1.0] * (len(moved) - 1))[1] == [0, 1, 2]
+
+
+# -- work
+
+
+def test_the_share_of_a_step_that_is_work():
+    cos = np.array([[1, 0.6, -0.8], [0.6, 1, 0], [-0.8, 0, 1]])  # (.6, -.8) beside the two axes
+    assert share_of_work(cos, known=0) == pytest.approx(0.6), "the axis that it goes along backwards does not count"
+    assert share_of_work(np.array([[1, 0.6, 0.8], [0.6, 1, 0], [0.8, 0, 1]]), known=0) == pytest.approx(1)
+    assert share_of_work(np.array([[1, 0.6, 0.8], [0.6, 1, 0], [0.8, 0, 1]]), known=1) == pytest.approx(0.8, abs=1e-5)
+    assert share_of_work(np.zeros((3, 3)), known=1) == 0, "no step"
+
+
+def perceptron(samples=60, seed=0):
+    """A small model, V with three classes, and everything that work is measured from."""
+    rng = np.random.default_rng(seed)
+    layout = Layout((4, 6, 3))
+    model = torch.from_numpy(rng.normal(0, 0.5, layout.parameters))
+    centres = rng.normal(0, 2, (3, 4))
+    y = np.arange(samples) % 3
+    x = torch.from_numpy(centres[y] + rng.normal(0, 0.3, (samples, 4)))
+    one, zero = torch.ones(1, 4, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.float64)
+    return layout, model, Samples(x, torch.from_numpy(y), one, zero), rng
+
+
+def gradient_step(layout, model, v, rows):
+    """One step of plain gradient descent on some rows, by autograd."""
+    leaf = model.clone().requires_grad_()
+    (w1, b1), (w2, b2) = layout.views(leaf)
+    logits = (v.x[rows] @ w1 + b1).relu() @ w2 + b2
+    torch.nn.functional.cross_entropy(logits, v.y[rows]).backward()
+    return -leaf.grad
+
+
+def test_work_of_training_of_noise_and_of_old_models():
+    layout, model, v, rng = perceptron()
+    one_class = gradient_step(layout, model, v, v.y == 2)
+    some = gradient_step(layout, model, v, torch.arange(20))
+    before = model + torch.from_numpy(rng.normal(0, 0.1, layout.parameters))
+    noise = torch.from_numpy(rng.normal(0, 1, layout.parameters))
+    steps = torch.stack([one_class, some, -one_class, noise, torch.zeros_like(model), before - model])
+    k = len(steps)
+    everything = torch.ones(k, layout.neurons, dtype=torch.bool)
+    known = [before.unsqueeze(0)] * k
+    work = measured_work(layout, v, np.random.default_rng(3), [model] * k, steps, everything, known)
+    assert work[0] > 0.95 and work[1] > 0.9, "any mix of classes is work"
+    assert work[2] < 0.5 and work[3] < 0.6, "63 parameters: noise has some"
+    assert work[4] == 0 and work[5] == pytest.approx(0, abs=1e-2), "what it knew before is none"
+
+
+def test_batches_of_classes():
+    rows, weight = class_batches(np.array([2, 2, 0, 2, 2]), np.random.default_rng(0), most=3)
+    assert rows.shape == weight.shape == (1, 2, 3)
+    assert rows[0, 0].tolist() == [2, 2, 2] and weight[0, 0].tolist() == [1, 0, 0]
+    assert len(set(rows[0, 1])) == 3 and 2 not in rows[0, 1] and weight[0, 1].tolist() == pytest.approx([1 / 3] * 3)
+
+
+# -- what counts
+
+
+def test_who_stops_working_falls_and_finds_the_way_back():
+    standings = {name: Standing() for name in "abcd"}
+    seen = []
+    for round in range(40):
+        work = dict.fromkeys("abcd", 0.6) | ({"d": 0.02} if 10 <= round < 20 else {})
+        standings = {name: own.after(work[name]) for name, own in standings.items()}
+        seen.append(shares(standings)["d"])
+        assert [shares(standings)[name] for name in "abc"] == [1.0] * 3
+    assert seen[9] == 1 and min(seen) == 0 and seen[19] == 0, "within ten rounds it counts as nothing"
+    assert seen[20] < 0.5 < seen[22] and seen[-1] == 1, "not at once, but in the end, it is back"
+
+
+def test_nobody_is_judged_by_two_rounds_nor_where_nobody_works():
+    standings = {"a": Standing().after(0.8).after(0.8), "b": Standing().after(0.0).after(0.0)}
+    assert shares(standings) == {"a": 1, "b": 1}
+    nobody = {name: Standing(work=w, measured=9) for name, w in (("a", 0.04), ("b", 0.0))}
+    assert shares(nobody) == {"a": 1, "b": 1}
+
+
+def test_three_in_ten_rounds_missed_at_random_cost_nothing():
+    rng = np.random.default_rng(5)
+    lowest = 1.0
+    for _ in range(20):
+        own = Standing()
+        for _ in range(100):
+            own = own.after(0.6 if rng.random() > 0.3 else None)
+            lowest = min(lowest, shares({"a": own, "b": Standing(0.6, 9)})["a"])
+    assert lowest == 1.0
+    gone = Standing(0.6, 50, 1.0, 50)
+    for _ in range(60):
+        gone = gone.after(None)
+    assert shares({"a": gone, "b": Standing(0.6, 9)})["a"] < 0.2, "but who stays away for good is not paid on"
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=9))
+def test_what_counts_is_between_the_floor_and_the_measured(clients):
+    c, share = (list(values) for values in zip(*clients, strict=True))
+    now = counted(c, share)
+    good = [value for value, own in zip(c, share, strict=True) if own >= 1]
+    for value, before, own in zip(now, c, share, strict=True):
+        assert value == before if own >= 1 else value <= before
+        if good:
+            assert value >= min(before, 0.1 * min(good)) - 1e-12
+            assert own >= 0.5 or value <= max(min(good), before * own)
+
+
+# -- commitments
+
+
+def test_a_changed_contribution_breaks_the_chain():
+    records, previous = [], START
+    for round, values in enumerate([(0.5, 0.7), (0.5, 0.7), (0.5, 0.2)], start=1):
+        previous = commitment(previous, round, ("a", "b"), values)
+        said = {"clients": ["a", "b"], "contributions": list(values), "commitment": previous}
+        records.append({"round": round, "hardened": said})
+    assert first_broken(records) is None
+    changed = json.loads(json.dumps(records))
+    changed[1]["hardened"]["contributions"][1] = 0.7000000000000001
+    assert first_broken(changed) == 2
+    assert first_broken(records[1:]) == 2, "nor can the beginning be left out"
+
+
+# -- originals
+
+
+def test_copies_are_recognised_and_the_original_is_not_the_copy():
+    layout, initial, v, rng = perceptron()
+    far = [torch.from_numpy(rng.normal(0, 1, layout.parameters)) for _ in range(5)]
+    own = {name: initial + step for name, step in zip("abcde", far, strict=True)}
+    own["copy"] = own["b"] + 0.05 * far[0]
+    own["blurred"] = own["c"] + torch.from_numpy(rng.normal(0, 0.01, layout.parameters))
+    everything = torch.ones(layout.neurons, dtype=torch.bool)
+    nothing = originals.named([], initial, layout.neurons)
+
+    def found(new, before=nothing, paid=nothing):
+        models = originals.named([(n, own[n], everything) for n in new], initial, layout.neurons)
+        return {name: copy.of for name, copy in originals.copies(layout, initial, v, models, before, paid).items()}
+
+    assert found("abcde") == {}
+    longer = {n: float((own[n] - initial).norm()) for n in own}
+    both = found([*"abcde", "copy", "blurred"])
+    pairs = {frozenset((name, of)) for name, of in both.items()}
+    assert pairs == {frozenset(("copy", "b")), frozenset(("blurred", "c"))}
+    assert all(longer[name] >= longer[of] for name, of in both.items())
+    members = originals.named([(n, own[n], everything) for n in "abcde"], initial, layout.neurons)
+    assert found(["copy"], before=members) == {"copy": "b"}, "who was there before is the original, in any case"
+    half = everything.clone()
+    half[::2] = False
+    part = torch.where(layout.held(half), own["d"], 0)
+    reward = originals.named([("the reward of x", own["d"], half)], initial, layout.neurons)
+    own["laundered"] = part
+    assert found(
+        ["laundered"],
+        before=originals.named([(n, own[n], everything) for n in "abc"], initial, layout.neurons),
+        paid=reward,
+    ) == {"laundered": "the reward of x"}
+
+
+# -- the order of neurons
+
+
+def test_an_order_moves_slowly_and_forgets_what_was_before_training():
+    first = slowed(torch.tensor([9.0, 1.0, 2.0]), None)
+    order = slowed(torch.tensor([0.1, 0.2, 0.7]), first)
+    assert order.ranks.tolist() == [0, 1, 2]
+    order = slowed(torch.tensor([0.7, 0.2, 0.1]), order)
+    assert order.ranks.tolist() == [1, 1, 1]
+    for _ in range(200):
+        order = slowed(torch.tensor([0.1, 0.2, -0.7]), order)
+    assert order.rounds == 202 and order.ranks.argsort().tolist() == [2, 0, 1]
+
+
+# -- attacks that succeed without, and fail with it
+
+
+def attacked(attack, hardened, **settings):
+    result = fedsac.run(QUICK.replace(attack=attack, hardened=hardened, **settings))
+    outcome = result.summary()["attack"]
+    paid = dict(zip(result.clients, result.rewards, strict=True))
+    hostile = outcome["attackers"]
+    honest = [name for name in paid if name not in hostile]
+    return result, hostile, {"hostile": [paid[n] for n in hostile], "honest": [paid[n] for n in honest]}
+
+
+def test_late_switchers_are_paid_without_the_defence_and_not_with_it():
+    for defence in (None, "work"):
+        result, hostile, paid = attacked("late-switch", defence, rounds=20)
+        if defence is None:
+            assert min(paid["hostile"]) > min(paid["honest"])
+        else:
+            assert max(paid["hostile"]) <= min(paid["honest"])
+            assert set(result.last["suspected"]) == set(hostile)
+
+
+def test_a_borrowed_model_is_paid_without_the_defence_and_not_with_it():
+    for attack in ("borrow", "borrow-noised"):
+        _, _, paid = attacked(attack, None)
+        assert max(paid["hostile"]) >= max(paid["honest"]) - 0.05
+        result, hostile, paid = attacked(attack, "originals")
+        assert max(paid["hostile"]) <= min(paid["honest"])
+        assert set(result.last["suspected"]) == set(hostile), "and not the one whose model it is"
+
+
+def test_who_launders_its_reward_is_recognised():
+    result, hostile, _ = attacked("borrow-global", "originals")
+    assert set(result.last["suspected"]) == set(hostile), "though both come with one model at the same time"
+    result, hostile, _ = attacked("launder", "originals")
+    assert set(result.last["suspected"]) == set(hostile)
+    assert "the reward of" in result.last["suspected"][hostile[0]]
+    assert not any("suspected" in record for record in result.records[:5])
+
+
+def test_poison_enters_the_model_without_the_defence_and_not_with_it():
+    clean = fedsac.run(QUICK.replace(scene="iid"))
+    lost = {}
+    for defence in (None, "robust", "bounds", "bounds+robust"):
+        result, _, _ = attacked("rescale", defence, scene="iid", method="fedavg")
+        lost[defence] = clean.last["global_accuracy"] - result.last["global_accuracy"]
+    assert lost["bounds+robust"] <= lost[None]
+
+
+@pytest.mark.parametrize("scene", ["iid", "pow", "cla", "dir:1"])
+def test_honest_clients_are_not_suspected(scene):
+    result = fedsac.run(QUICK.replace(scene=scene, clients=10, rounds=12, standalone_steps=400, hardened="all"))
+    assert not any("suspected" in record for record in result.records)
+    assert [record["hardened"]["contributions"] for record in result.records] == [
+        list(result.contributions.validation)
+    ] * 12
+    assert first_broken(result.records) is None
+
+
+def test_without_it_nothing_changes_and_commitments_alone_change_no_number():
+    plain, committed = (fedsac.run(QUICK.replace(hardened=h)) for h in (None, "commit"))
+    assert (plain.global_model.params == committed.global_model.params).all()
+    assert not any("hardened" in record for record in plain.records)
+    assert all(len(record["hardened"]["commitment"]) == 64 for record in committed.records)
+
+
+@pytest.mark.parametrize("method", ["fedsac-plus", "cgsv", "fedavg", "standalone"])
+def test_any_method_can_be_hardened(method):
+    result = fedsac.run(QUICK.replace(method=method, hardened="all", rounds=4, attack="zero"))
+    assert len(result.records) == 4 and np.isfinite(result.rewards).all()
+
+
+def test_other_networks_can_be_hardened():
+    settings = {"network": "tests.networks:tiny", "clients": 4, "rounds": 3, "scene": "iid", "samples_per_client": 60}
+    result = fedsac.run(Config(**settings, hardened="all", local_steps=3))
+    assert np.isfinite(result.rewards).all() and max(result.last["hardened"]["work"]) > 0.1
+
+
+def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path):
+    config = QUICK.replace(hardened="all", attack="late-switch", rounds=8)
+    whole = fedsac.run(config, tmp_path / "whole")
+
+    class Stop(fedsac.Watcher):
+        def round(self, run, record):
+            if record["round"] == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedsac.run(config, tmp_path / "part", watcher=Stop())
+    again = resume(tmp_path / "part")
+    assert again.records == whole.records
+    assert (again.global_model.params == whole.global_model.params).all()
+
+
+# -- a federation
+
+pytest.importorskip("flwr")
+
+from fedsac.federation.folder import Federation  # noqa: E402
+from fedsac.federation.ledger import read  # noqa: E402
+from fedsac.federation.setup import init  # noqa: E402
+from fedsac.federation.verifying import verify  # noqa: E402
+from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes  # noqa: E402
+
+RUN = {"rounds": 5, "hidden": (16, 16), "seed": 3, "dtype": "float64"}
+SIZES = {"a": 60, "b": 150, "c": 200, "d": 90, "e": 120}
+
+
+@pytest.fixture(scope="module")
+def silos(tmp_path_factory):
+    return digits_silos(tmp_path_factory.mktemp("data") / "silos", SIZES)
+
+
+@pytest.mark.parametrize("hardened", ["nothing", "all"])
+def test_the_local_engine_and_a_federation_agree(hardened, silos, tmp_path):
+    settings = f'hardened = "{hardened}"\nrefuse = "nothing"'
+    folder = federation(tmp_path / "fed", silos, tuple(SIZES), settings=settings, **RUN)
+    found = coordinate(folder, InProcessGrid(nodes(folder)))
+    config = Config(data=str(silos), hardened=None if hardened == "nothing" else hardened, **RUN)
+    local = fedsac.run(config)
+    apart = (found.state["model"] - local.global_model.params).abs().max()
+    assert float(apart) < 1e-9
+    for theirs, ours in zip(found.records, local.records, strict=True):
+        assert theirs["neurons"] == ours["neurons"]
+        if hardened == "all":
+            assert theirs["hardened"]["contributions"] == pytest.approx(ours["hardened"]["contributions"], abs=1e-9)
+            assert theirs["hardened"]["work"] == pytest.approx(ours["hardened"]["work"], abs=1e-7)
+    lines = [e["body"] for e in read(folder / "server" / "ledger.jsonl") if e["kind"] == "round"]
+    assert [("hardened" in body) for body in lines] == [hardened == "all"] * 5
+    if hardened == "all":
+        assert first_broken(lines) is None
+    verify(Federation.load(folder))
+
+
+def test_new_federations_are_hardened_and_older_ones_stay_as_they_began(tmp_path):
+    init(tmp_path / "new", ["a", "b"], "127.0.0.1:9092")
+    assert Federation.load(tmp_path / "new").config.hardened == "all"
+    toml = tmp_path / "new" / "federation.toml"
+    kept = [line for line in toml.read_text().splitlines() if not line.startswith("hardened")]
+    toml.write_text("\n".join(kept))
+    assert Federation.load(tmp_path / "new").config.hardened is None
+    toml.write_text("\n".join(kept).replace("[federation]", '[federation]\nhardened = "walls"'))
+    with pytest.raises(FedsacError, match="hardened must be all"):
+        Federation.load(tmp_path / "new")
+    toml.write_text("\n".join([*kept, 'hardened = "all"']))
+    with pytest.raises(
+        FedsacError, match=r"hardened is not a setting of a federation's run; name it in \[federation\]"
+    ):
+        Federation.load(tmp_path / "new")
+
+
+def test_a_site_that_joins_with_anothers_data_counts_as_nothing(silos, tmp_path):
+    folder = federation(tmp_path / "fed", silos, tuple(SIZES), settings='hardened = "originals"', **RUN)
+    Path(folder / "e" / "data.npz").write_bytes((silos / "c.npz").read_bytes())
+    found = coordinate(folder, InProcessGrid(nodes(folder)))
+    rounds = [e["body"] for e in read(folder / "server" / "ledger.jsonl") if e["kind"] == "round"]
+    copies = [set(body.get("suspected", ())) for body in rounds]
+    assert copies[0] in ({"c"}, {"e"}) and copies == copies[:1] * 5, "the first round shows it"
+    least = found.records[-1]["neurons"]["abcde".index(*copies[0])]
+    assert least == min(found.records[-1]["neurons"])
+    verify(Federation.load(folder))
