@@ -1,6 +1,7 @@
 """Replies that wreck the model are refused, by both engines; who does not take part is not paid as if."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from fedsac import Config
 from fedsac.cli import main
 from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
-from fedsac.defences.harm import harmful, without
+from fedsac.defences.harm import _surely_rises, harmful, without
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Updates
 
@@ -54,6 +55,18 @@ def test_which_replies_do_harm(weights, refused):
     found = harmful(layout, validation, updates)
     assert tuple(found) == refused
     assert all(reason.startswith("harm: ") for reason in found.values())
+
+
+def test_a_rise_that_may_be_chance_is_no_harm():
+    """On one of a hundred samples the loss rises by 5: by .05 on average, with a standard error of .05."""
+    differences = torch.zeros(100, dtype=torch.float64)
+    differences[0] = 5.0
+    assert float(differences.mean()) == pytest.approx(0.05)
+    assert float(differences.std(correction=1)) / 10 == pytest.approx(0.05, abs=1e-12)
+    assert not _surely_rises(differences)
+    assert _surely_rises(differences + 0.11)  # .16 with the same error: 3.2 of them
+    assert not _surely_rises(differences + 0.09)  # 2.8
+    assert _surely_rises(torch.tensor([0.1, math.nan])) and _surely_rises(torch.tensor([math.inf, 0.0]))
 
 
 def test_the_numbers_in_the_reason():

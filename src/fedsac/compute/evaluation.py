@@ -60,6 +60,13 @@ def mean_losses(layout: AnyLayout, models: Tensor, samples: Samples, rows: list[
     return torch.stack(means) if means else models.new_zeros(0, dtype=torch.float64)
 
 
+@torch.no_grad()
+def sample_losses(layout: AnyLayout, models: Tensor, samples: Samples) -> Tensor:
+    """Cross-entropy [k, n], float64, of models [k, parameters] on each of n samples."""
+    rows = np.arange(len(samples.y))
+    return torch.stack([_losses(layout, model, samples, 0, rows).double() for model in models])
+
+
 def _losses(layout: AnyLayout, model: Tensor, samples: Samples, member: int, rows: np.ndarray) -> Tensor:
     """Cross-entropy [n] of one model [parameters] on each of n rows of the samples, normalised as `member` does."""
     if isinstance(layout, ModuleLayout):

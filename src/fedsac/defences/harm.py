@@ -2,8 +2,9 @@
 
 A reply is refused if two things hold. Its step stands out: it is more than `STEP_RATIO` times as long as the median
 step of the others, each relative to the model that was sent. And it does harm on the server's validation data: the mean
-of those whose steps do not stand out has a higher loss with it than without it, or the model itself, as it comes back,
-is worse than guessing and than what was sent. Neither alone would do: a model that was trained on one class is bad on
+of those whose steps do not stand out has a higher loss with it than without it, by more than chance (`SURE_ERRORS`
+standard errors of the samples' differences), or the model itself, as it comes back, is worse than guessing and than
+what was sent. Neither alone would do: a model that was trained on one class is bad on
 validation data and makes the mean no worse than others do, but its step is as long as anybody's; and a long step may be
 a useful one. Whom the rule refuses, of honest and of hostile clients, is in docs/decisions.md.
 
@@ -25,6 +26,7 @@ from fedsac.core.module_layout import AnyLayout
 from fedsac.methods.base import Updates
 
 STEP_RATIO = 4.0  # of a step to the median step of the others
+SURE_ERRORS = 3.0  # late in a run all steps are short, and a long one changes the loss by chance either way
 
 
 def harmful(layout: AnyLayout, validation: Samples, updates: Updates) -> dict[int, str]:
@@ -44,13 +46,16 @@ def harmful(layout: AnyLayout, validation: Samples, updates: Updates) -> dict[in
     calm = [i for i in range(k) if i not in long]
     common = sent.mean(0)
     means = [_mean(back, held, common, calm), *(_mean(back, held, common, [*calm, i]) for i in long)]
-    before, *after = _losses(layout, torch.stack(means), validation)
-    own = _losses(layout, torch.stack([*(sent[i] for i in long), *(back[i] for i in long)]), validation)
+    losses = evaluation.sample_losses(layout, torch.stack(means), validation)
+    before, *after = _means(losses)
+    rises = [_surely_rises(with_it - losses[0]) for with_it in losses[1:]]
+    asked = torch.stack([*(sent[i] for i in long), *(back[i] for i in long)])
+    own = _means(evaluation.sample_losses(layout, asked, validation))
     guessing = math.log(layout.classes)
     refused = {}
     for n, i in enumerate(long):
         was, now = own[n], own[len(long) + n]
-        if after[n] > before or now > max(guessing, was):
+        if rises[n] or now > max(guessing, was):
             refused[updates.clients[i]] = (
                 f"harm: its step is {ratios[i]:.3g} times the others', and on validation data the loss goes from "
                 f"{before:.3g} to {after[n]:.3g} with it, its own from {was:.3g} to {now:.3g}"
@@ -81,8 +86,15 @@ def _mean(models: Tensor, held: Tensor, common: Tensor, rows: list[int]) -> Tens
     return aggregate_unchecked(models[rows], held[rows], common)
 
 
-def _losses(layout: AnyLayout, models: Tensor, validation: Samples) -> list[float]:
-    """The mean losses of models on validation data; infinity for what is not a number."""
-    rows = [np.arange(len(validation.y))] * len(models)
-    losses = evaluation.mean_losses(layout, models, validation, rows).tolist()
-    return [loss if math.isfinite(loss) else math.inf for loss in losses]
+def _means(losses: Tensor) -> list[float]:
+    """The mean losses of models; infinity for what is not a number."""
+    return [loss if math.isfinite(loss) else math.inf for loss in losses.mean(1).tolist()]
+
+
+def _surely_rises(differences: Tensor) -> bool:
+    """Whether losses on the same samples have risen on average, by more than chance."""
+    mean = float(differences.mean())
+    if not math.isfinite(mean):
+        return True
+    error = float(differences.std(correction=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    return mean > SURE_ERRORS * error
