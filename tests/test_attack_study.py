@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedsac import FedsacError
@@ -35,6 +36,7 @@ def test_the_columns_by_hand():
     """b and c are hostile: they end with .65 and .8, after .7 and .8; d loses .1, a gains .02."""
     found = measured(done(summary({"a": 0.52, "b": 0.65, "c": 0.8, "d": 0.8}, ["b", "c"], success=[0.1, 0, 0, 0.4])))
     assert found["gain"] == pytest.approx((-0.05 + 0) / 2) and found["over_lowest"] == pytest.approx(0.8 - 0.52)
+    assert found["over_best"] == pytest.approx(0)
     assert found["best_loss"] == pytest.approx(0.1) and found["mean_loss"] == pytest.approx((0.1 - 0.02) / 2)
     assert found["success"] == 0.4 and found["recall"] is None and found["false_positives"] is None
 
@@ -91,6 +93,7 @@ def test_the_command_from_clean_runs_to_the_page(tmp_path, capsys):
     for method in ("fedsac", "rffl", "fedsac, refuse harmful"):
         assert rows["claim", method]["gain"] == [0, 0] and rows["claim", method]["mean_loss"] == [0, 0]
     assert rows["claim", "fedsac"]["recall"] == [None, None] and rows["claim", "rffl"]["recall"] == [0, 0]
+    assert '"reward_by" = "own"' in (out / "runs" / "clean-rffl-seed0" / "config.toml").read_text()
     top = [run for run in results["runs"] if run["attack"] == "backdoor@top"]
     for run in top:
         clean = dict(zip(run["clean"]["clients"], run["clean"]["contributions"], strict=True))
@@ -138,6 +141,7 @@ def test_a_study_resumed_ends_with_the_same_bytes(rounds, tmp_path):
     [
         (["nothing"], "no attack 'nothing'"),
         (["zero,zero"], "each once"),
+        (["zero@client-01,zero@client:01"], "folders of the same name"),
         (["zero@"], "say who is hostile"),
         (["zero", "--attackers", "client-77"], "client-77"),
         (["zero", "--also", "seed=3"], "not a setting"),
@@ -186,6 +190,16 @@ def test_the_list_names_every_attack(capsys):
     assert main(["attack", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0].split(":")[0] for line in lines] == list(ATTACKS)
+
+
+def test_a_study_of_own_data_is_resumed_from_any_folder(tmp_path, monkeypatch):
+    x, y = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
+    np.savez(tmp_path / "own.npz", x=x, y=y)
+    monkeypatch.chdir(tmp_path)
+    begin(Study(BASE.replace(data="own.npz"), ("zero",), ("fedsac",), 1), tmp_path / "study")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(carry_out(tmp_path / "study", Watcher())) == 1
 
 
 def test_a_study_is_begun_in_an_empty_folder_only(tmp_path):

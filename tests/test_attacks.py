@@ -10,7 +10,7 @@ import torch
 
 import fedsac
 from fedsac import Config, FedsacError, Layout
-from fedsac.attacks import Attack, End, Sight, Standing, made
+from fedsac.attacks import Attack, End, Holding, Sight, Standing, made
 from fedsac.attacks.hoarding import hoarded, put_by, union
 from fedsac.attacks.poisoned_data import TARGET, triggered
 from fedsac.attacks.who import attackers
@@ -161,6 +161,13 @@ def test_who_launders_is_scored_by_its_own_reward_after_half_of_the_rounds():
     assert laundered.records[3]["reputations"] != clean.records[3]["reputations"]
 
 
+def test_who_trains_its_reward_before_laundering_is_scored_by_that():
+    config = TINY.replace(attack="launder-tuned:200", attackers="client-05")
+    tuned, plain = fedsac.run(config), fedsac.run(config.replace(attack="launder"))
+    assert tuned.records[:2] == plain.records[:2]
+    assert tuned.contributions.validation[4] > plain.contributions.validation[4] + 0.2
+
+
 def test_who_rejoins_with_nothing_is_paid_for_nothing():
     fresh = fedsac.run(TINY.replace(attack="tests.test_attacks:Rejoined", attackers="client-05", beta=20.0))
     before, after = (record["reputations"][4] for record in (fresh.records[0], fresh.last))
@@ -210,7 +217,7 @@ def test_a_pool_of_nested_submodels_is_the_best_one_s_reward():
 def test_what_is_hoarded_is_the_union_over_rounds_each_parameter_at_its_last_value():
     rng = np.random.default_rng(1)
     memory: dict = {}
-    ever = torch.zeros(P, dtype=torch.bool)
+    ever, neurons_ever = torch.zeros(P, dtype=torch.bool), torch.zeros(4, dtype=torch.bool)
     latest = torch.zeros(P)
     for round in range(5):
         neurons = torch.from_numpy(rng.random((3, 4)) < 0.4)
@@ -218,13 +225,14 @@ def test_what_is_hoarded_is_the_union_over_rounds_each_parameter_at_its_last_val
         put_by(sight(given, models(3, P), neurons=neurons, round=round, memory=memory))
         held = LAYOUT.held(neurons[0])
         ever |= held
+        neurons_ever |= neurons[0]
         latest = torch.where(held, given[0], latest)
     reward, mask = models(P, seed=99), torch.from_numpy(rng.random((3, 4)) < 0.4)
     held = LAYOUT.held(mask[0])
     end = End(population(), (0,), torch.zeros(P), torch.where(held, reward, 0).expand(3, -1), mask, {0: memory})
-    assembled, known, since = hoarded(end, 0)
-    assert torch.equal(known, ever | held) and torch.equal(assembled, torch.where(held, reward, latest))
-    assert torch.equal(since > 0, known) and int(since.max()) == 6
+    assembled, since = hoarded(end, 0)
+    assert torch.equal(since > 0, ever | held) and torch.equal(assembled.model, torch.where(held, reward, latest))
+    assert torch.equal(assembled.neurons, neurons_ever | mask[0]) and int(since.max()) == 6
 
 
 def test_a_coalition_over_rounds_has_the_newest_value_that_any_member_had():
@@ -240,9 +248,11 @@ def test_a_coalition_over_rounds_has_the_newest_value_that_any_member_had():
     own = torch.where(LAYOUT.held(half[0]), 1.0, 0.0) + torch.where(
         LAYOUT.held(half[1]) & ~LAYOUT.held(half[0]), 2.0, 0.0
     )
-    ends = [torch.stack([end.models[i], own]) for i in (0, 1)]
+    whole = torch.ones(4, dtype=torch.bool)
     # Biases of the output belong to nobody: both hold them, and the first one's stand for the tie.
-    assert all(torch.equal(kept[i], end.best_for(i, ends[i])) for i in (0, 1))
+    for i in (0, 1):
+        best = end.best_for(i, [end.reward(i), Holding(own, whole)])
+        assert torch.equal(kept[i].model, best.model) and torch.equal(kept[i].neurons, best.neurons)
 
 
 @pytest.mark.parametrize("attack", ["hoard", "hoard-together", "pool", "regrow", "fine-tune"])
@@ -262,9 +272,10 @@ def test_regrowth_fills_every_neuron_and_fine_tuning_none():
     paid = torch.where(held, 0.01 * models(P), 0).expand(3, -1)
     end = End(clients, (0, 2), models(P, seed=3), paid, neurons, {})
     grown, tuned = made("regrow:30").keep(end), made("fine-tune:30").keep(end)
-    assert grown.shape == tuned.shape == (2, P)
-    assert (tuned[:, ~held] == 0).all() and not torch.equal(tuned[0], paid[0])
-    assert (grown[:, ~held] != 0).all()
+    assert len(grown) == len(tuned) == 2
+    for more, same in zip(grown, tuned, strict=True):
+        assert (same.model[~held] == 0).all() and not torch.equal(same.model, paid[0])
+        assert torch.equal(same.neurons, neurons[0]) and more.neurons.all() and (more.model[~held] != 0).all()
 
 
 # -- identities

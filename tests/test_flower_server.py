@@ -914,7 +914,11 @@ def test_the_simulation_takes_the_network_along_and_refuses_what_it_cannot_do(tm
     deal_out(Config(clients=3), tmp_path / "plain")
     assert Federation.load(tmp_path / "plain").model == ""
     (tmp_path / "given.json").write_text("{}")
-    for name, value in {"behaviour": "absent:0.5", "contributions": str(tmp_path / "given.json")}.items():
+    for name, value in {
+        "behaviour": "absent:0.5",
+        "attack": "zero",
+        "contributions": str(tmp_path / "given.json"),
+    }.items():
         with pytest.raises(FedsacError, match=f"flower-simulation has no {name}"):
             deal_out(Config(clients=3, **{name: value}), tmp_path / "never")
         assert not (tmp_path / "never").exists()

@@ -272,6 +272,7 @@ ATTACKS = Door(
         "borrow-noised": Entry("attacks.scores:BorrowNoised", "the same with noise on it", "", "DEVIATION"),
         "borrow-global": Entry("attacks.scores:BorrowGlobal", "rejoins with an old common model"),
         "launder": Entry("attacks.scores:Launder", "rejoins with its own reward"),
+        "launder-tuned": Entry("attacks.scores:LaunderTuned", "the same, trained further on its data", "", "EPOCHS"),
         "inflate": Entry("attacks.scores:Inflate", "sends the others' mean step", "ACE: arXiv 2405.20975"),
         "slander": Entry("attacks.scores:Slander", "takes away the step of the one with the most data"),
         "hoard": Entry("attacks.hoarding:Hoard", "keeps every parameter it ever received"),

@@ -6,7 +6,7 @@ away with). An attack overrides the places it needs; the others are honest.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedsac.clients.population import Clients
 from fedsac.compute import evaluation
+from fedsac.compute.samples import Samples
 from fedsac.core.module_layout import AnyLayout
 from fedsac.data.split import Split
 from fedsac.doors import ATTACKS
@@ -92,9 +93,17 @@ class Sight:
 
 
 @dataclass(frozen=True)
+class Holding:
+    """A model [parameters] that somebody has: 0 in every entry that belongs to none of its `neurons` [neurons]."""
+
+    model: Tensor
+    neurons: Tensor
+
+
+@dataclass(frozen=True)
 class End:
     """What there is when a run is over: `models` [N, parameters] are the rewards, 0 in every entry that a client does
-    not hold; `memories` are what the hostile clients remember, by index."""
+    not hold, and `neurons` [N, neurons] theirs; `memories` are what the hostile clients remember, by index."""
 
     clients: Clients
     hostile: tuple[int, ...]
@@ -107,11 +116,15 @@ class End:
         """The parameters of the client's reward, boolean [parameters]."""
         return self.clients.layout.held(self.neurons[client])
 
-    def best_for(self, client: int, candidates: Tensor) -> Tensor:
-        """The one of these models [k, parameters] with the lowest loss on the client's own data, which is all it has to
-        choose by."""
-        c = self.clients
-        losses = evaluation.mean_losses(c.layout, candidates, c.pool, [c.rows[client]] * len(candidates))
+    def reward(self, client: int) -> Holding:
+        return Holding(self.models[client], self.neurons[client])
+
+    def best_for(self, client: int, candidates: Sequence[Holding]) -> Holding:
+        """The one of these with the lowest loss on the client's own data, which is all it has to choose by."""
+        pool, rows = self.clients.pool, torch.from_numpy(self.clients.rows[client]).to(self.models.device)
+        own = Samples(pool.x[rows], pool.y[rows], pool.scale, pool.shift)
+        models, neurons = (torch.stack([getattr(one, part) for one in candidates]) for part in ("model", "neurons"))
+        losses = evaluation.evaluate(self.clients.layout, models, neurons, own)[1]
         return candidates[int(losses.nan_to_num(nan=math.inf).argmin())]
 
 
@@ -160,8 +173,8 @@ class Attack:
         """The model [parameters] that a hostile client hands in when it rejoins; `end` is how things stand then."""
         return end.models[client]
 
-    def keep(self, end: End) -> Tensor | None:
-        """The models [hostile, parameters] that hostile clients end with; None: what they were paid."""
+    def keep(self, end: End) -> list[Holding] | None:
+        """What each hostile client ends with; None: what it was paid."""
         return None
 
 

@@ -4,7 +4,7 @@ are honest; what they end with is what counts."""
 import torch
 from torch import Tensor
 
-from fedsac.attacks.base import Attack, End, Sight
+from fedsac.attacks.base import Attack, End, Holding, Sight
 from fedsac.clients.training import Job, train
 
 
@@ -16,12 +16,8 @@ class Hoard(Attack):
         put_by(sight)
         return sight.honest_answer
 
-    def keep(self, end: End) -> Tensor | None:
-        return torch.stack([self._best(end, i) for i in end.hostile])
-
-    def _best(self, end: End, client: int) -> Tensor:
-        assembled, _, _ = hoarded(end, client)
-        return end.best_for(client, torch.stack([end.models[client], assembled]))
+    def keep(self, end: End) -> list[Holding] | None:
+        return [end.best_for(i, [end.reward(i), hoarded(end, i)[0]]) for i in end.hostile]
 
 
 class Pool(Attack):
@@ -30,9 +26,9 @@ class Pool(Attack):
 
     one_party = True
 
-    def keep(self, end: End) -> Tensor | None:
-        best = union([(end.models[i], end.held(i)) for i in end.hostile])
-        return torch.stack([best] * len(end.hostile))
+    def keep(self, end: End) -> list[Holding] | None:
+        model = union([(end.models[i], end.held(i)) for i in end.hostile])
+        return [Holding(model, end.neurons[list(end.hostile)].any(0))] * len(end.hostile)
 
 
 class HoardTogether(Hoard):
@@ -41,11 +37,12 @@ class HoardTogether(Hoard):
 
     one_party = True
 
-    def keep(self, end: End) -> Tensor | None:
+    def keep(self, end: End) -> list[Holding] | None:
         own = [hoarded(end, i) for i in end.hostile]
-        newest = torch.stack([since for _, _, since in own]).argmax(0)
-        assembled = torch.stack([model for model, _, _ in own]).gather(0, newest.unsqueeze(0))[0]
-        return torch.stack([end.best_for(i, torch.stack([end.models[i], assembled])) for i in end.hostile])
+        newest = torch.stack([since for _, since in own]).argmax(0)
+        model = torch.stack([holding.model for holding, _ in own]).gather(0, newest.unsqueeze(0))[0]
+        assembled = Holding(model, torch.stack([holding.neurons for holding, _ in own]).any(0))
+        return [end.best_for(i, [end.reward(i), assembled]) for i in end.hostile]
 
 
 class Regrow(Attack):
@@ -54,60 +51,56 @@ class Regrow(Attack):
 
     default = 5.0
 
-    def keep(self, end: End) -> Tensor | None:
-        held = torch.stack([end.held(i) for i in end.hostile])
-        refilled = torch.where(held, end.models[list(end.hostile)], end.initial)
-        grown = self._trained(end, refilled)
-        pairs = zip(end.hostile, grown, strict=True)
-        return torch.stack([end.best_for(i, torch.stack([end.models[i], model])) for i, model in pairs])
+    def keep(self, end: End) -> list[Holding] | None:
+        done = zip(end.hostile, self.trained(end), strict=True)
+        return [end.best_for(i, [end.reward(i), trained]) for i, trained in done]
 
-    def _neurons(self, end: End) -> Tensor | None:
-        """The neurons [N, neurons] that are trained; None: all."""
-        return None
+    def _begun(self, end: End) -> list[Holding]:
+        """What each hostile client trains."""
+        whole = torch.ones_like(end.neurons[0])
+        return [Holding(torch.where(end.held(i), end.models[i], end.initial), whole) for i in end.hostile]
 
-    def _trained(self, end: End, models: Tensor) -> Tensor:
+    def trained(self, end: End) -> list[Holding]:
         """Each hostile client's model after some epochs on its own data; one that diverges is left as it was."""
-        c = end.clients
-        everybody = end.initial.expand(len(c.names), -1).clone()
-        everybody[list(end.hostile)] = models
+        c, begun = end.clients, self._begun(end)
+        models, neurons = end.initial.expand(len(c.names), -1).clone(), torch.ones_like(end.neurons)
+        for i, holding in zip(end.hostile, begun, strict=True):
+            models[i], neurons[i] = holding.model, holding.neurons
         epochs = round(self.number or 0)
         steps = tuple(epochs * n if i in end.hostile else 1 for i, n in enumerate(c.steps_per_epoch()))
-        done = train([Job(c, everybody, self._neurons(end), steps, "regrowth", 0, 1 - 1 / c.rounds)])[0]
-        finite = done.finite.to(models.device)[list(end.hostile)].unsqueeze(1)
-        return torch.where(finite, done.models[list(end.hostile)], models)
+        done = train([Job(c, models, neurons, steps, "regrowth", 0, 1 - 1 / c.rounds)])[0]
+        finite, held = done.finite.tolist(), c.layout.held(neurons)
+        return [
+            Holding(torch.where(held[i], done.models[i], 0), neurons[i]) if finite[i] else before
+            for i, before in zip(end.hostile, begun, strict=True)
+        ]
 
 
 class FineTune(Regrow):
     """Trains its reward, as it is, on its own data for as many epochs: no attack, but what any client may do, and what
     regrowing neurons has to be compared with."""
 
-    def keep(self, end: End) -> Tensor | None:
-        own = list(end.hostile)
-        tuned = torch.where(torch.stack([end.held(i) for i in own]), self._trained(end, end.models[own]), 0)
-        pairs = zip(own, tuned, strict=True)
-        return torch.stack([end.best_for(i, torch.stack([end.models[i], model])) for i, model in pairs])
-
-    def _neurons(self, end: End) -> Tensor | None:
-        return end.neurons
+    def _begun(self, end: End) -> list[Holding]:
+        return [end.reward(i) for i in end.hostile]
 
 
 def put_by(sight: Sight) -> None:
-    """Remember what was received: `hoard` [parameters], `since` [parameters] the round (from 1) of each, 0: never."""
-    held = sight.held
-    before = sight.memory.get("hoard", torch.zeros_like(sight.received))
-    since = sight.memory.get("since", torch.zeros(len(held), dtype=torch.int32, device=held.device))
-    sight.memory["hoard"] = torch.where(held, sight.received, before)
-    sight.memory["since"] = torch.where(held, torch.full_like(since, sight.round + 1), since)
+    """Remember what was received: `hoard` [parameters], `since` [parameters] the round (from 1) of each, 0: never, and
+    the neurons that were `ever` held [neurons]."""
+    held, memory = sight.held, sight.memory
+    before = memory.get("hoard", torch.zeros_like(sight.received))
+    since = memory.get("since", torch.zeros(len(held), dtype=torch.int32, device=held.device))
+    memory["hoard"] = torch.where(held, sight.received, before)
+    memory["since"] = torch.where(held, torch.full_like(since, sight.round + 1), since)
+    memory["ever"] = sight.neurons | memory.get("ever", torch.zeros_like(sight.neurons))
 
 
-def hoarded(end: End, client: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What a client has put by, with its reward on top: the model, which parameters were ever received, and since when
-    [parameters] each."""
+def hoarded(end: End, client: int) -> tuple[Holding, Tensor]:
+    """What a client has put by, with its reward on top, and since which round [parameters] it has each, 0: never."""
     memory, held = end.memories[client], end.held(client)
-    since = memory["since"]
     model = torch.where(held, end.models[client], memory["hoard"])
-    since = torch.where(held, since.max() + 1, since)
-    return model, since > 0, since
+    since = torch.where(held, memory["since"].max() + 1, memory["since"])
+    return Holding(model, memory["ever"] | end.neurons[client]), since
 
 
 def union(parts: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, from_numpy
 
 from fedsac.attacks.base import Attack, End, Sight, Standing
+from fedsac.attacks.hoarding import FineTune
 
 CLAIM = 1.0
 BORROWED_NOISE = 0.02  # standard deviation of the noise that hides a copy
@@ -58,6 +59,17 @@ class Launder(Attack):
     counts as what it brings, and it is paid for it again. It knows nothing but its own reward."""
 
     rejoins = True
+
+
+class LaunderTuned(Launder):
+    """The same, but it first trains its reward on its own data for as many epochs as the number says (5): better than
+    the reward alone, and no copy of it."""
+
+    default = 5.0
+
+    def resubmit(self, end: End, common: Tensor | None, client: int) -> Tensor:
+        tuned = FineTune(f"{self.number:g}").trained(end)
+        return tuned[end.hostile.index(client)].model
 
 
 class Inflate(Attack):

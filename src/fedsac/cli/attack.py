@@ -105,19 +105,22 @@ class Progress(Together):
 
 def _study(chosen: argparse.Namespace) -> Any:
     from fedsac.runs.attacking import Study, attacks_named
-    from fedsac.runs.comparing import methods_named
+    from fedsac.runs.comparing import methods_named, option_names
 
     config = configured(chosen)
     if config.clients is None and not Path(config.data).is_dir():
         config = config.replace(clients=CLIENTS)
     if not hasattr(chosen, "eval_every"):
         config = config.replace(eval_every=config.rounds)  # the last round is what is reported
+    methods = methods_named(chosen.methods)
+    # Baselines by their own rules: what FedSAC's tables put in their place could not be fooled by updates.
+    own_rule = {"reward_by": "own"} if any("reward_by" in option_names(method) for method in methods) else {}
     return Study(
         base=config,
         attacks=attacks_named(chosen.names or "all", chosen.who),
-        methods=tuple(methods_named(chosen.methods)),
+        methods=tuple(methods),
         seeds=chosen.seeds,
-        options=dict(pair(text) for text in chosen.method_options or ()),
+        options=own_rule | dict(pair(text) for text in chosen.method_options or ()),
         also=tuple(_settings(text) for text in chosen.also or ()),
     )
 

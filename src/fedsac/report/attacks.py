@@ -37,7 +37,7 @@ def page(folder: Path) -> tuple[str, list[Figure]]:
         f"{results['rounds']} rounds, {count} seed{'s' if count > 1 else ''}, last round, scored by "
         f"{display_name(results['metric'])}"
     )
-    parts = [section("Every attack", _table("Every attack", rows), paragraph(EXPLAINED, "note"))]
+    parts = [section("Every attack", _table("Every attack", rows, named=True), paragraph(EXPLAINED, "note"))]
     for attack, shown in zip(_attacks(rows), drawn, strict=True):
         own = [row for row in rows if row.attack == attack]
         parts.append(section(attack, paragraph(_what(attack)), figure(shown), _table(attack, own)))
@@ -65,10 +65,11 @@ def _figure(attack: str, rows: Sequence[Row]) -> Figure:
     return Figure(f"attack-{name}", drawing, "Means over seeds at the last round, in points.")
 
 
-def _table(caption: str, rows: Sequence[Row]) -> str:
+def _table(caption: str, rows: Sequence[Row], *, named: bool = False) -> str:
+    """The rows as a table; `named`: with the attack's name in each."""
     made: list[list[Cell | str]] = []
     for row in rows:
-        cells: list[Cell | str] = [row.attack, row.method]
+        cells: list[Cell | str] = [row.attack, row.method] if named else [row.method]
         for key, _, factor, digits in COLUMNS:
             mean = row.mean(key)
             ends = row.interval(key)
@@ -77,7 +78,9 @@ def _table(caption: str, rows: Sequence[Row]) -> str:
                 cell = Cell(signed(factor * mean, digits).shown, factor * mean)
             if ends is not None and key == "gain":
                 tone = "bad" if ends[0] > 0 else ""  # the attack pays
-                cell = Cell(f"{cell.shown} [{factor * ends[0]:.{digits}f}, {factor * ends[1]:.{digits}f}]", mean, tone)
+                shown = f"{cell.shown} [{factor * ends[0]:.{digits}f}, {factor * ends[1]:.{digits}f}]"
+                cell = Cell(shown, cell.value, tone)
             cells.append(cell)
         made.append(cells)
-    return table(caption, ("attack", "method", *(heading for _, heading, _, _ in COLUMNS)), made)
+    heads = ("attack", "method") if named else ("method",)
+    return table(caption, (*heads, *(heading for _, heading, _, _ in COLUMNS)), made)

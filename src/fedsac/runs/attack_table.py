@@ -23,6 +23,7 @@ DETECTED = 0.5  # a client is detected whom the server names in at least this sh
 COLUMNS = (
     ("gain", "gain", 100, 2),
     ("over_lowest", "over lowest", 100, 2),
+    ("over_best", "over best", 100, 2),
     ("best_loss", "best's loss", 100, 2),
     ("mean_loss", "mean loss", 100, 2),
     ("success", "success", 1, 3),
@@ -32,11 +33,11 @@ COLUMNS = (
 EXPLAINED = (
     "Last round, means over seeds, in points of a hundred. gain: what hostile clients end with, less their rewards in "
     "the clean run, where they are honest; of one party under several names, or of a coalition, the best against the "
-    "best. over lowest: the best that a hostile client ends with, less the lowest honest reward. best's loss, mean "
-    "loss: what the best honest reward, and the mean of them, lose against the clean run. success: the share of probe "
-    "samples that the best honest client's model takes for what the attack wants. recall, false pos.: hostile and "
-    "honest clients whom the server names in at least half of the rounds, or removes; a dash where nothing is there to "
-    "find them out."
+    "best. over lowest, over best: the best that a hostile client ends with, less the lowest and the highest honest "
+    "reward. best's loss, mean loss: what the best honest reward, and the mean of them, lose against the clean run. "
+    "success: the share of probe samples that the best honest client's model takes for what the attack wants. recall, "
+    "false pos.: hostile and honest clients whom the server names in at least half of the rounds, or removes; a dash "
+    "where nothing is there to find them out."
 )
 
 
@@ -96,6 +97,7 @@ def measured(one: Done) -> dict[str, float | None]:
     return {
         "gain": gain,
         "over_lowest": max(kept) - min(paid[name] for name in honest),
+        "over_best": max(kept) - paid[best],
         "best_loss": max(was[name] for name in honest) - paid[best],
         "mean_loss": float(np.mean([was[name] - paid[name] for name in honest])),
         "success": None if outcome["success"] is None else outcome["success"][list(paid).index(best)],

@@ -47,6 +47,9 @@ class Study:
         check_number_of_runs(len(self.attacks) * len(self.subjects()) * self.seeds)
         for named in self.attacks:
             made(parts(named)[0])
+        names = [_name(named, subject, config) for named in self.attacks for subject, config in self.seeded()]
+        if len(set(names)) < len(names):
+            raise FedsacError("two of these attacks would have folders of the same name; do them in two studies")
 
     def subjects(self) -> dict[str, Config]:
         """What is attacked, by its name in the table: every method, and once more with each of `also`."""
@@ -92,18 +95,20 @@ def begin(study: Study, out: Path) -> None:
     dealt out once."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FedsacError(f"{out} is there already; go on with --resume {out}, or name another folder")
+    first = next(iter(study.subjects().values()))
+    named = [parts(name) for name in study.attacks]
+    prepared = prepare([first.replace(attack=attack, attackers=None if who == TOP else who) for attack, who in named])
+    ready = prepared[0].config  # paths are absolute there, so that the study can be resumed from any folder
+    base = study.base.replace(data=ready.data, data_dir=ready.data_dir, contributions=ready.contributions)
     listed = {
         "format_version": FORMAT_VERSION,
-        "config": study.base.toml(),
+        "config": base.toml(),
         "attacks": study.attacks,
         "methods": study.methods,
         "seeds": study.seeds,
         "options": dict(study.options),
         "also": [dict(more) for more in study.also],
     }
-    first = next(iter(study.subjects().values()))
-    named = [parts(name) for name in study.attacks]
-    prepare([first.replace(attack=attack, attackers=None if who == TOP else who) for attack, who in named])
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / STUDY, (json.dumps(listed, indent=2) + "\n").encode())

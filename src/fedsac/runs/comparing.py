@@ -73,7 +73,7 @@ def options_of(methods: Sequence[str], options: Mapping[str, Any]) -> dict[str, 
         only, dot, option = name.rpartition(".")
         if dot and only not in methods:
             raise FedsacError(f"option {name}: {only} is not among the methods compared, {', '.join(methods)}")
-        takers = [m for m in methods if only in ("", m) and option in _option_names(m)]
+        takers = [m for m in methods if only in ("", m) and option in option_names(m)]
         if not takers:
             nobody = f"{only} has none" if only else f"none of {', '.join(methods)} has it"
             raise FedsacError(f"option {option}: {nobody}")
@@ -82,7 +82,8 @@ def options_of(methods: Sequence[str], options: Mapping[str, Any]) -> dict[str, 
     return own
 
 
-def _option_names(method: str) -> set[str]:
+def option_names(method: str) -> set[str]:
+    """The options that a method has."""
     return {option.name for option in fields(cast(Any, method_class(method)))}
 
 

@@ -1,18 +1,21 @@
 """What hostile clients do in a run of the local engine: where contributions are measured, when they rejoin, and what
 they end with."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsac.attacks.base import End, Standing
+from fedsac.attacks.base import End, Holding, Standing
 from fedsac.clients.behaviour import of_client
 from fedsac.compute import evaluation
+from fedsac.compute.samples import Samples
 from fedsac.contributions.base import Contributions
 from fedsac.contributions.measurement import Measurement
 from fedsac.contributions.standalone import handed_in
+from fedsac.core.metrics import Metric, accuracy
 from fedsac.methods.base import Method
 from fedsac.runs.hardening import admitted
 from fedsac.runs.running import Running
@@ -65,22 +68,30 @@ def outcome(run: Running, rewards: Tensor) -> dict[str, Any]:
     assert attack is not None
     end = _end(run, rewards)
     kept, probe = attack.keep(end), prepared.probe
+    everybody = [end.reward(i) for i in range(len(end.models))]
 
-    def scores(models: Tensor | None, on: Any, **metric: Any) -> list[float] | None:
-        if models is None or on is None:
+    def scores(of: Sequence[Holding] | None, on: Samples | None, metric: Metric = accuracy) -> list[float] | None:
+        if of is None or on is None:
             return None
-        values: list[float] = evaluation.evaluate(prepared.layout, models, None, on, **metric)[0].tolist()
+        models, neurons = (torch.stack([getattr(one, part) for one in of]) for part in ("model", "neurons"))
+        values: list[float] = evaluation.evaluate(prepared.layout, models, neurons, on, metric=metric)[0].tolist()
         return values
 
     return {
         "name": prepared.config.attack,
         "attackers": [run.task.clients[i] for i in prepared.hostile],
         "one_party": attack.one_party,
-        "kept": scores(kept, prepared.test, metric=prepared.metric),
-        "success": scores(end.models, probe),
-        "defended": prepared.config.refuses_harm or prepared.config.hardened is not None or type(run.method).removed is not Method.removed,
+        "kept": scores(kept, prepared.test, prepared.metric),
+        "success": scores(everybody, probe),
+        "defended": _defended(run),
         "removed": [run.task.clients[i] for i in run.method.removed(run.state)],
     }
+
+
+def _defended(run: Running) -> bool:
+    """Whether anything is there that could find hostile clients out."""
+    config = run.prepared.config
+    return config.refuses_harm or config.hardened is not None or type(run.method).removed is not Method.removed
 
 
 def _end(run: Running, rewards: Tensor) -> End:
