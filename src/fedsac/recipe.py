@@ -1,5 +1,5 @@
-"""How clients train beside the learning rate: momentum, weight decay, clipping, augmentation, batch norm. Loads no
-torch."""
+"""How clients train beside the learning rate: momentum, weight decay, clipping, noise, augmentation, batch norm. Loads
+no torch."""
 
 import math
 from dataclasses import dataclass
@@ -15,13 +15,15 @@ BATCH_NORMS = ("validation", "running", "frozen")
 class Recipe:
     """`momentum` (its running mean begins anew in every round), `weight_decay` (added to the gradient, as torch's SGD
     does), `clip`: the longest gradient; `augment`: of flip and crop those that are wanted; `batch_norm`: where the
-    statistics come from by which a model is scored (docs/any-network.md)."""
+    statistics come from by which a model is scored (docs/any-network.md). `noise`, a multiple of `clip`, makes it
+    differentially private: each sample's gradient is shortened to `clip` then, and noise is added to their sum."""
 
     momentum: float = 0.0
     weight_decay: float = 0.0
     clip: float | None = None
     augment: tuple[str, ...] = ()
     batch_norm: str = "validation"
+    noise: float | None = None
 
     @property
     def plain(self) -> bool:

@@ -1,4 +1,5 @@
-"""Which samples a client trains on at each step: a new shuffle every epoch, the incomplete last batch dropped."""
+"""Which samples a client trains on at each step: a new shuffle every epoch, the incomplete last batch dropped; or, for
+differential privacy, each sample by itself at random."""
 
 from collections.abc import Sequence
 
@@ -14,6 +15,26 @@ def client_batches(samples: int, steps: int, batch: int, rng: np.random.Generato
     epochs = -(-steps // per_epoch)
     order = np.concatenate([rng.permutation(samples)[: per_epoch * batch] for _ in range(epochs)])
     return order[: steps * batch].reshape(steps, batch)
+
+
+def drawn_batches(
+    rows: Sequence[np.ndarray], steps: Sequence[int], batch: int, rngs: Sequence[np.random.Generator]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Batches of S clients as `stacked_batches` has them, in which every sample of a client's is by itself with
+    probability min(1, batch / samples), as the accountant of differential privacy assumes. A weight is 1/(samples
+    expected), or 0 for padding: a batch may be empty, or larger than `batch`."""
+    picks = [
+        [np.flatnonzero(rng.random(len(own)) < batch / len(own)) for _ in range(count)]
+        for own, count, rng in zip(rows, steps, rngs, strict=True)
+    ]
+    width = max(1, max(len(one) for own in picks for one in own))
+    picked = np.zeros((max(steps), len(rows), width), dtype=np.int64)
+    weight = np.zeros((max(steps), len(rows), width))
+    for i, own in enumerate(rows):
+        for step, one in enumerate(picks[i]):
+            picked[step, i, : len(one)] = own[one]
+            weight[step, i, : len(one)] = 1 / min(batch, len(own))
+    return picked, weight
 
 
 def stacked_batches(

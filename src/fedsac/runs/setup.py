@@ -40,7 +40,7 @@ SETUP_INDEPENDENT = (
 # Settings that earlier versions did not have: at its default, such a one is left out.
 LATER = (
     *("metric", "standalone_checkpoints", "refuse", "attack", "attackers", "hardened"),
-    *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm"),
+    *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm", "noise", "delta"),
 )
 MAX_THREADS = 4  # that deal out data sets: each needs hundreds of megabytes
 
