@@ -37,9 +37,8 @@ def test_which_defences_are_on():
     assert some.hardened == "commit+work", "one spelling for one setting"
     assert [name for name in DEFENCES if some.defends(name)] == ["commit", "work"]
     assert Config(hardened="+".join(DEFENCES)).hardened == "all"
-    assert Config(hardened="harm").refuses_harm and not Config(hardened="work").refuses_harm
     for wrong in ("everything", "", "work+", 3):
-        with pytest.raises(FedsacError, match="hardened must be all, or some of harm"):
+        with pytest.raises(FedsacError, match="hardened must be all, or some of commit"):
             Config(hardened=wrong)
 
 
@@ -61,9 +60,10 @@ def test_a_long_step_is_shortened_and_keeps_its_direction():
     held = torch.tensor([[True, True], [True, True], [True, True], [True, False]])
     # Root mean squares: 5/sqrt 2, 10/sqrt 2, 50/sqrt 2 and, of one parameter, 5. torch takes the lower median: 5.
     kept, factors = bounded(steps, held)
-    assert factors.tolist() == pytest.approx([1, 1, 10 / (50 / 2**0.5), 1])
+    assert factors.tolist() == pytest.approx([1, 2**0.5 / 2, 2**0.5 / 10, 1])
     assert (kept[2] / kept[2].norm()).tolist() == pytest.approx([0.6, 0.8])
-    assert (kept[[0, 1, 3]] == steps[[0, 1, 3]]).all()
+    assert (kept[[0, 3]] == steps[[0, 3]]).all()
+    assert bounded(steps, held, 2.0)[1].tolist() == pytest.approx([1, 1, 2**0.5 / 5, 1])
 
 
 # -- robust aggregation
@@ -199,7 +199,7 @@ def test_what_counts_is_between_the_floor_and_the_measured(clients):
     for value, before, own in zip(now, c, share, strict=True):
         assert value == before if own >= 1 else value <= before
         if good:
-            assert value >= min(before, 0.5 * min(good)) - 1e-12
+            assert value >= min(before, 0.1 * min(good)) - 1e-12
             assert own >= 0.5 or value <= max(min(good), before * own)
 
 
@@ -379,7 +379,7 @@ def silos(tmp_path_factory):
 
 @pytest.mark.parametrize("hardened", ["nothing", "all"])
 def test_the_local_engine_and_a_federation_agree(hardened, silos, tmp_path):
-    settings = f'hardened = "{hardened}"\nrefuse = "nothing"' if hardened == "nothing" else 'hardened = "all"'
+    settings = f'hardened = "{hardened}"\nrefuse = "nothing"'
     folder = federation(tmp_path / "fed", silos, tuple(SIZES), settings=settings, **RUN)
     found = coordinate(folder, InProcessGrid(nodes(folder)))
     config = Config(data=str(silos), hardened=None if hardened == "nothing" else hardened, **RUN)

@@ -23,7 +23,6 @@ PRECISIONS = ("float32", "tf32", "bf16")
 REFUSALS = ("harmful",)
 ALL = "all"
 DEFENCES = {  # of hardened mode: name -> what it does (docs/hardening.md)
-    "harm": "leaves out replies that would wreck the model on validation data (what refuse = harmful does)",
     "commit": "commits to the contributions by a hash before any reward leaves",
     "work": "measures from every round's updates who still contributes",
     "originals": "compares models handed in as trained alone with each other and with every reward",
@@ -236,11 +235,6 @@ class Config:
         """Whether one of the `DEFENCES` is on."""
         assert by in DEFENCES
         return self.hardened is not None and (self.hardened == ALL or by in self.hardened.split("+"))
-
-    @property
-    def refuses_harm(self) -> bool:
-        """Whether replies that would wreck the model are left out."""
-        return self.refuse is not None or self.defends("harm")
 
     @property
     def recipe(self) -> Recipe:

@@ -1,4 +1,4 @@
-"""Refusing what would wreck the model: `refuse = harmful`, or `hardened = harm`. The paper takes in whatever clients send.
+"""Refusing what would wreck the model: `refuse = harmful`. The paper takes in whatever clients send.
 
 A reply is refused if two things hold. Its step stands out: it is more than `STEP_RATIO` times as long as the median
 step of the others, each relative to the model that was sent. And it does harm on the server's validation data: the mean

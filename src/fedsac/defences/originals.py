@@ -6,10 +6,12 @@ from the initial weights; a copy that was trained further stays close. In **outp
 are, sample by sample, each of length 1; a copy that was blurred with noise stays close there, since noise on thousands
 of weights hardly changes what a model says.
 
-How close is too close depends on how alike the clients' data are, so the measure is the median distance between the
-clients' own models, which nobody can move alone: closer than `WEIGHTS` or `OUTPUTS` times that is a copy. With fewer
-than `ENOUGH` models the median says little, and the fixed distances count. False positives and what gets through are in
-docs/hardening.md: a model that was distilled, or trained from other weights on another's answers, is not recognised.
+How close is too close? Closer than `MOST_WEIGHTS` or `MOST_OUTPUTS`, and closer than `WEIGHTS` or `OUTPUTS` times what is
+usual among the clients: two thirds of them are no farther from the nearest other one, which neither a third that stands
+apart nor two thirds of copies can move. (After few steps all models are close to each other.) With fewer than `ENOUGH` models nothing is usual, and half of the fixed distances
+counts. A model that says the same of every sample is nobody's: it is not compared. False positives and what gets
+through are in docs/hardening.md: a model that was distilled, or trained from other weights on another's answers, is not
+recognised.
 
 Of two that are alike, the one that came later is the copy. Of two that came at the same time, it is for now the one that
 is farther from the initial weights (training further and noise both lead away), until the first round shows whose data
@@ -26,9 +28,9 @@ from fedsac.compute.evaluation import PendingScores
 from fedsac.compute.samples import Samples
 from fedsac.core.module_layout import AnyLayout
 
-WEIGHTS, OUTPUTS = 0.6, 0.5  # times the median distance of clients' own models
-MOST_WEIGHTS, MOST_OUTPUTS = 0.75, 0.5  # whatever the median
-FIXED_WEIGHTS, FIXED_OUTPUTS = 0.4, 0.2  # where there is no median
+MOST_WEIGHTS, MOST_OUTPUTS = 0.35, 0.2
+WEIGHTS, OUTPUTS = 0.6, 0.5  # times the usual distance to the nearest other model
+USUAL = 2 / 3  # of the clients
 ENOUGH = 4  # models
 
 
@@ -69,14 +71,16 @@ def copies(layout: AnyLayout, initial: Tensor, v: Samples, new: Models, before: 
         (*own.names, *paid.names), torch.cat([own.params, paid.params]), torch.cat([own.neurons, paid.neurons])
     )
     weights = weight_distances(layout, initial, own, everything)
-    outputs = output_distances(layout, v, own, everything)
+    said = directions(layout, v, everything)
+    outputs = output_distances(said[: len(own.names)], said)
+    constant = _constant(said, layout.classes)
     limits = _limits(weights[:, : len(own.names)], outputs[:, : len(own.names)])
     lengths = (own.params - initial).double().norm(dim=1).tolist()
     w, o = weights.tolist(), outputs.tolist()
     found: dict[str, Copy] = {}
     for i in range(len(before.names), len(own.names)):
         for j in range(len(everything.names)):
-            if j == i or not (w[i][j] < limits[0] or o[i][j] < limits[1]):
+            if j == i or constant[i] or not (w[i][j] < limits[0] or o[i][j] < limits[1]):
                 continue
             newcomer = len(before.names) <= j < len(own.names)
             if newcomer and (lengths[j], j) > (lengths[i], i):
@@ -126,11 +130,16 @@ def weight_distances(layout: AnyLayout, initial: Tensor, own: Models, others: Mo
     return torch.stack(rows).cpu()
 
 
-def output_distances(layout: AnyLayout, v: Samples, own: Models, others: Models) -> Tensor:
-    """The distances in outputs, float64 [own, others] on the CPU."""
-    theirs = directions(layout, v, others)
-    mine = theirs[: len(own.names)]  # the first of all are one's own
-    return (torch.cdist(mine, theirs) / theirs[0].norm().clamp_min(1e-300)).cpu()
+def output_distances(own: Tensor, others: Tensor) -> Tensor:
+    """The distances in outputs of models that said these [n, samples x classes]: float64 [own, others] on the CPU."""
+    return (torch.cdist(own, others) / others[0].norm().clamp_min(1e-300)).cpu()
+
+
+def _constant(said: Tensor, classes: int) -> list[bool]:
+    """Which models say the same class of every sample."""
+    best = said.unflatten(1, (-1, classes)).argmax(2)
+    constant: list[bool] = (best == best[:, :1]).all(1).tolist()
+    return constant
 
 
 def directions(layout: AnyLayout, v: Samples, models: Models) -> Tensor:
@@ -155,9 +164,9 @@ def _limits(weights: Tensor, outputs: Tensor) -> tuple[float, float]:
     """How close is too close, from the distances [n, n] of clients' own models."""
     n = len(weights)
     if n < ENOUGH:
-        return FIXED_WEIGHTS, FIXED_OUTPUTS
-    apart = ~torch.eye(n, dtype=torch.bool)
-    usual = [float(distances[apart].median()) for distances in (weights, outputs)]
+        return MOST_WEIGHTS / 2, MOST_OUTPUTS / 2
+    itself = torch.diag(torch.full((n,), torch.inf, dtype=weights.dtype))
+    usual = [float((distances + itself).min(1).values.quantile(USUAL)) for distances in (weights, outputs)]
     return min(MOST_WEIGHTS, WEIGHTS * usual[0]), min(MOST_OUTPUTS, OUTPUTS * usual[1])
 
 

@@ -3,7 +3,7 @@
 Two running means are kept of every client: of its work (`work.py`; over about `WORK_ROUNDS` rounds) and of whether it
 answered (over about `PRESENCE_ROUNDS`). A client whose work falls below half of the median client's counts less, and
 below a quarter as nothing; so does one that answers in fewer than `ENOUGH` of the rounds. In between, and below, what
-counts never falls under the floor: half of the lowest contribution of those in good standing. So whoever is set aside
+counts never falls under the floor: a tenth of the lowest contribution of those in good standing. So whoever is set aside
 wrongly is left with something, and nobody who is set aside is paid above an honest client.
 
 The way back: whoever is set aside goes on being sent its submodel, and its answers are measured as before, though they
@@ -20,7 +20,7 @@ ENOUGH = 0.4  # of the rounds
 FULL, NONE = 0.5, 0.25  # of the median work: from here on up all counts, from here on down nothing
 LEAST_ROUNDS = 3  # measured, before work is judged
 LEAST_MEDIAN = 0.05  # of all clients' work: below it, nothing can be told
-FLOOR = 0.5  # of the lowest contribution in good standing
+FLOOR = 0.1  # of the lowest contribution in good standing
 SET_ASIDE = 0.5  # who counts less than this is left out of the model
 
 
@@ -61,7 +61,7 @@ def counted(contributions: Sequence[float], shares: Sequence[float]) -> tuple[fl
     """What counts of contributions: their shares, but not less than the floor.
 
     >>> counted([0.9, 0.5, 0.8], [1.0, 1.0, 0.0])
-    (0.9, 0.5, 0.25)
+    (0.9, 0.5, 0.05)
     """
     good = [c for c, share in zip(contributions, shares, strict=True) if share >= 1.0]
     floor = FLOOR * max(0.0, min(good)) if good else 0.0

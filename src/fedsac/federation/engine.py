@@ -141,7 +141,7 @@ class SiteEngine:
         site had before this round."""
         session, updates = self._session, self._updates(answered)
         names, prepared = session.run.task.clients, session.prepared
-        if session.federation.refuse == HARMFUL or prepared.config.defends("harm"):
+        if session.federation.refuse == HARMFUL:
             for i, reason in harmful(prepared.layout, prepared.validation, updates).items():
                 session.members[names[i]].refused = failures[names[i]]  # a reply in order has ended the row
                 answered.failed[names[i]] = session.requests.refuse(names[i], reason)

@@ -41,7 +41,7 @@ class Screened:
         """Wait for the training to end; who was refused, and why, is in the round's record."""
         screened = []
         for run, updates in zip(self._runs, self._training.updates(), strict=True):
-            asked = run.prepared.config.refuses_harm  # runs side by side may differ in it
+            asked = run.prepared.config.refuse is not None  # runs side by side may differ in it
             refused = harmful(run.prepared.layout, run.prepared.validation, updates) if asked else {}
             names = {run.task.clients[i]: reason for i, reason in refused.items()}
             remarks = updates.remarks | ({"refused": names} if names else {})

@@ -91,7 +91,7 @@ def outcome(run: Running, rewards: Tensor) -> dict[str, Any]:
 def _defended(run: Running) -> bool:
     """Whether anything is there that could find hostile clients out."""
     config = run.prepared.config
-    return config.refuses_harm or config.hardened is not None or type(run.method).removed is not Method.removed
+    return config.refuse is not None or config.hardened is not None or type(run.method).removed is not Method.removed
 
 
 def _end(run: Running, rewards: Tensor) -> End:

@@ -41,7 +41,7 @@ class LocalEngine:
         conducts = [_conduct(run) for run in runs]
         work = [(run.prepared.clients, run.assignment, run.round) for run in runs]
         training = LocalRound(work, self._absent, conducts)
-        return Screened(training, runs) if any(run.prepared.config.refuses_harm for run in runs) else training
+        return Screened(training, runs) if any(run.prepared.config.refuse for run in runs) else training
 
     def reward_models(self, runs: Sequence[Running]) -> list[Tensor]:
         return personalised([(run.prepared.clients, run.reward, run.round) for run in runs])

@@ -1,0 +1,225 @@
+"""What hardened mode costs and what it stops: `python -m benchmarks.hardened OUT [--data digits] [--device cuda]`.
+
+Three parts, each with and without defences, on the same seeds and splits, at the last round:
+  price      clean runs without, with each defence alone and with all of them; also with 30 % of the clients missing at
+             random in every round
+  alone      each defence alone against the attacks that it is meant for
+  together   all attacks (`fedsac attack`) against all defences
+Interrupted, the same command goes on; every run is a file in OUT/DATA. It ends with OUT/DATA.json, from which
+`python -m benchmarks.hardened OUT --data DATA --show` prints the tables of docs/results/hardened.md again.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsac import Config, FedsacError
+from fedsac.atomic import write_atomic
+from fedsac.config import ALL, DEFENCES
+from fedsac.paper.settings import preset
+from fedsac.runs.attack_table import Done, measured
+from fedsac.runs.start import run_together
+
+SCENES = ("pow", "dir:1.0")
+AT_ONCE = 60  # runs in a stack
+ABSENT = "absent:0.3"
+MEANT_FOR = {  # attacks that a defence is meant for
+    "work": ("zero", "late-switch"),
+    "originals": ("borrow", "borrow-noised", "launder", "sybils"),
+    "bounds": ("rescale",),
+    "robust": ("rescale", "sign-flip", "alie", "sole-holder@top"),
+    "slow-order": ("hoard",),
+}
+ATTACKS = (
+    *("zero", "stale", "random", "delta", "disguise", "late-switch"),
+    *("borrow", "borrow-noised", "borrow-global", "launder", "inflate", "slander"),
+    *("hoard", "hoard-together", "regrow", "sybils", "cut-up", "merge"),
+    *("label-flip", "backdoor", "sign-flip", "rescale", "alie", "ipm", "mimic"),
+    *("label-flip@top", "backdoor@top", "sign-flip@top", "rescale@top", "alie@top", "ipm@top", "sole-holder@top"),
+)
+NONE = "none"
+FEDAVG = ("label-flip", "backdoor", "label-flip@top", "backdoor@top")  # whose success is compared with FedAvg's
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--data", default="digits")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--clients", type=int, default=12)
+    parser.add_argument("--hidden", default="64,64")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--show", action="store_true", help="print the tables of what is there")
+    chosen = parser.parse_args()
+    results = chosen.out / f"{chosen.data}.json"
+    if not chosen.show:
+        collect(chosen, results)
+    for line in tables(json.loads(results.read_text())):
+        print(line)
+
+
+def collect(chosen: argparse.Namespace, results: Path) -> None:
+    """Carry out what is missing, and put everything into one file; after each part, so that a part can be read."""
+    folder = results.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("price", "together", "alone"):
+        planned = [_planned(part, scene, base_config(chosen, scene), chosen.seeds, folder) for scene in SCENES]
+        # In turn, so that what is there after an interruption is there for all scenes.
+        _carry_out(folder, [job for both in zip(*planned, strict=True) for job in both])
+        runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+        settings = {name: getattr(chosen, name) for name in ("data", "seeds", "rounds", "clients", "hidden")}
+        write_atomic(results, (json.dumps(settings | {"runs": runs}) + "\n").encode())
+
+
+def base_config(chosen: argparse.Namespace, scene: str) -> Config:
+    settings = {"data": chosen.data, "scene": scene, "clients": chosen.clients, "device": chosen.device}
+    if chosen.data != "digits":
+        settings |= preset("paper", chosen.data, scene)
+    hidden = tuple(int(n) for n in chosen.hidden.split(","))
+    return Config(**settings | {"rounds": chosen.rounds, "hidden": hidden, "eval_every": chosen.rounds})
+
+
+def _planned(part: str, scene: str, base: Config, seeds: int, folder: Path) -> Iterator[tuple[str, Config]]:
+    """The runs of a part, by name: scene, attack, method, defence and seed."""
+    cells: list[tuple[str, str, str]] = []
+    if part == "price":
+        cells += [("clean", base.method, defence) for defence in (NONE, *DEFENCES, ALL)]
+        cells += [(ABSENT, base.method, defence) for defence in (NONE, ALL)] + [("clean", "fedavg", NONE)]
+    elif part == "alone":
+        cells += [(a, base.method, d) for defence, attacks in MEANT_FOR.items() for a in attacks for d in (NONE, defence)]
+    else:
+        cells += [(attack, base.method, defence) for attack in ATTACKS for defence in (NONE, ALL)]
+        cells += [(attack, "fedavg", NONE) for attack in FEDAVG]
+    for attack, method, defence in dict.fromkeys(cells):
+        for seed in range(base.seed, base.seed + seeds):
+            config = base.replace(method=method, seed=seed, hardened=None if defence == NONE else defence)
+            kind, _, who = attack.partition("@")
+            if attack == ABSENT:
+                config = config.replace(behaviour=ABSENT)
+            elif attack != "clean":
+                top = _top(folder, scene, method, defence, seed) if who else None
+                config = config.replace(attack=kind, attackers=top)
+            yield _name(scene, attack, method, defence, seed), config
+
+
+def _name(scene: str, attack: str, method: str, defence: str, seed: int) -> str:
+    return "--".join([scene, attack, method, defence, f"seed{seed}"]).replace(":", "-")
+
+
+def _top(folder: Path, scene: str, method: str, defence: str, seed: int) -> str:
+    """The client with the highest contribution: the clean run has been carried out before."""
+    path = folder / f"{_name(scene, 'clean', method, NONE if defence == ALL else defence, seed)}.json"
+    summary = json.loads((path if path.exists() else folder / f"{_name(scene, 'clean', method, NONE, seed)}.json").read_text())[
+        "summary"
+    ]
+    values = summary["contributions"]
+    name: str = summary["client_names"][int(np.argmax(values))]
+    return name
+
+
+def _carry_out(folder: Path, jobs: Sequence[tuple[str, Config]]) -> None:
+    """Carry out runs that have no file yet, side by side."""
+    todo = [(name, config) for name, config in jobs if not (folder / f"{name}.json").exists()]
+    for start in range(0, len(todo), AT_ONCE):
+        part = todo[start : start + AT_ONCE]
+        print(f"{folder.name}: {len(todo) - start} runs to do; next {part[0][0]}", file=sys.stderr, flush=True)
+        try:
+            done = run_together([config for _, config in part])
+        except FedsacError:  # one that overflowed must not cost the others theirs
+            done = [_alone(config) for _, config in part]
+        for (name, config), result in zip(part, done, strict=True):
+            write_atomic(folder / f"{name}.json", (json.dumps(_kept(name, config, result)) + "\n").encode())
+
+
+def _alone(config: Config) -> Any:
+    try:
+        return run_together([config])[0]
+    except FedsacError as error:
+        return str(error)
+
+
+def _kept(name: str, config: Config, result: Any) -> dict[str, Any]:
+    """What is kept of a run."""
+    scene, attack, method, defence, _ = name.split("--")
+    about = {"scene": config.scene, "attack": attack, "method": method, "defence": defence, "seed": config.seed}
+    if isinstance(result, str):
+        return about | {"error": result}
+    suspects = [
+        {"refused": sorted(r.get("refused", {})), "suspected": sorted(r.get("suspected", {}))} for r in result.records
+    ]
+    wanted = ("client_names", "contributions", "contributions_test", "rewards", "inside_bcf", "results", "attack")
+    summary = {key: value for key, value in result.summary().items() if key in wanted}
+    return about | {"summary": summary, "rounds": suspects}
+
+
+def tables(results: dict[str, Any]) -> Iterator[str]:
+    """The tables, as Markdown."""
+    runs = {(r["scene"], r["attack"], r["method"], r["defence"], r["seed"]): r for r in results["runs"]}
+    for scene in SCENES:
+        yield from ("", f"### {results['data']}, {scene}: price", "")
+        yield from _price(runs, scene)
+        for title, attacks in (("each defence alone", None), ("all of them", ATTACKS)):
+            yield from ("", f"### {results['data']}, {scene}: {title}", "")
+            yield from _effects(runs, scene, attacks)
+
+
+def _price(runs: dict[Any, Any], scene: str) -> Iterator[str]:
+    yield "| clean run | gamma | BCF | best reward | mean reward | honest suspected or refused |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    cells = dict.fromkeys((r["attack"], r["defence"]) for r in runs.values() if r["scene"] == scene and "error" not in r)
+    for attack, defence in cells:
+        if attack not in ("clean", ABSENT.replace(":", "-")):
+            continue
+        own = [r for r in runs.values() if (r["scene"], r["attack"], r["defence"], r["method"]) == (scene, attack, defence, "fedsac")]
+        if not own:
+            continue
+        last = [r["summary"]["results"]["last"] for r in own]
+        named = [any(name in (*x["refused"], *x["suspected"]) for x in r["rounds"]) for r in own for name in r["summary"]["client_names"]]
+        what = ("30 % missing, " if attack != "clean" else "") + defence
+        best, mean = (np.mean([f(r["summary"]["rewards"]) for r in own]) for f in (np.max, np.mean))
+        yield (
+            f"| {what} | {np.mean([x['gamma'] for x in last]):.2f} | {100 * np.mean([np.mean(r['summary']['inside_bcf']) for r in own]):.0f} % "
+            f"| {best:.4f} | {mean:.4f} | {sum(named)} of {len(named)} |"
+        )
+
+
+def _effects(runs: dict[Any, Any], scene: str, attacks: Sequence[str] | None) -> Iterator[str]:
+    yield "| attack | method, defence | gain | highest gain | over lowest | highest | best's loss | mean loss | success | recall | false pos. |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    cells = dict.fromkeys(
+        (r["attack"], r["method"], r["defence"]) for r in runs.values() if r["scene"] == scene and "error" not in r
+    )
+    for attack, method, defence in cells:
+        meant = defence in MEANT_FOR or defence == NONE
+        together = defence in (ALL, NONE)
+        if attack in ("clean", ABSENT.replace(":", "-")) or not (meant if attacks is None else together):
+            continue
+        if attacks is None and not any(attack in named for named in MEANT_FOR.values()):
+            continue
+        values: dict[str, list[float]] = {}
+        for run in (r for r in runs.values() if (r["scene"], r["attack"], r["method"], r["defence"]) == (scene, attack, method, defence)):
+            clean = runs.get((scene, "clean", method, defence, run["seed"]))
+            if clean is None or "error" in run:
+                continue
+            done = Done(attack, method, run["seed"], (run["summary"], run["rounds"]), (clean["summary"], clean["rounds"]))
+            for key, value in measured(done).items():
+                if value is not None:
+                    values.setdefault(key, []).append(value)
+        if not values:
+            continue
+        points = {key: (100 * np.mean(values[key]), 100 * np.max(values[key])) for key in ("gain", "over_lowest", "best_loss", "mean_loss")}
+        shares = [f"{np.mean(values[key]):.2f}" if key in values else "-" for key in ("success", "recall", "false_positives")]
+        yield (
+            f"| {attack} | {method}, {defence} | {points['gain'][0]:+.2f} | {points['gain'][1]:+.2f} | {points['over_lowest'][0]:+.2f} "
+            f"| {points['over_lowest'][1]:+.2f} | {points['best_loss'][0]:+.2f} | {points['mean_loss'][0]:+.2f} | {' | '.join(shares)} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
