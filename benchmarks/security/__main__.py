@@ -44,11 +44,13 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     attacks.add_argument("--device", default="cpu", choices=("cpu", "cuda", "auto"))
     attacks.add_argument("--data-dir", metavar="FOLDER")
     attacks.add_argument("--rounds", type=int, help="other than the cell's own, for tries")
-    attacks.add_argument("--only", choices=("plain", "hardened"), help="methods as they are, or hardened, alone")
+    attacks.add_argument("--only", metavar="PART", help="plain, hardened or hardened-plus: one part of the cell's studies")
     attacks.set_defaults(do=carry_out_attacks)
     privacy = commands.add_parser("privacy", help="membership inference and the price of differential privacy")
     privacy.add_argument("out", type=Path)
     privacy.add_argument("--seeds", type=int, default=5)
+    privacy.add_argument("--data", default="digits,fashion-mnist", metavar="A,B", help="what privacy is priced on")
+    privacy.add_argument("--data-dir", metavar="FOLDER")
     privacy.set_defaults(do=measure_privacy)
     page = commands.add_parser("page", help="write the tables of docs/security.md from the raw files")
     page.add_argument("--docs", type=Path, default=DOCS, metavar="FOLDER")
@@ -57,21 +59,20 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def carry_out_attacks(chosen: argparse.Namespace) -> None:
-    from benchmarks.security.attacks import METHODS, Cell, collect
+    from benchmarks.security.attacks import PARTS, Cell, collect
 
     changes = {name: getattr(chosen, name) for name in ("device", "data_dir", "rounds")}
     for data in chosen.data.split(","):
         for scene in chosen.scenes.split(","):
             given = {name: value for name, value in changes.items() if value is not None}
             cell = Cell(data, scene, chosen.seeds, chosen.attacks, given)
-            written = collect(cell, chosen.out, Lines(), [chosen.only] if chosen.only else list(METHODS))
-            print(written or f"{cell.name}: one of two studies is done", flush=True)
+            print(collect(cell, chosen.out, Lines(), [chosen.only] if chosen.only else list(PARTS)), flush=True)
 
 
 def measure_privacy(chosen: argparse.Namespace) -> None:
     from benchmarks.security.privacy import collect
 
-    print(collect(chosen.out, chosen.seeds))
+    print(collect(chosen.out, chosen.seeds, tuple(chosen.data.split(",")), chosen.data_dir))
 
 
 def write_page(chosen: argparse.Namespace) -> None:

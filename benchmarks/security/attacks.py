@@ -9,15 +9,17 @@ from typing import Any
 
 from fedsac.atomic import write_atomic
 from fedsac.config import ALL, FORMAT_VERSION, RULES, Config
+from fedsac.errors import FedsacError
 from fedsac.paper.settings import preset
 from fedsac.runs.attack_table import STUDY
-from fedsac.runs.attacking import Study, attacks_named, begin, carry_out
+from fedsac.runs.attacking import Study, attacks_named, begin, begun, carry_out
 from fedsac.runs.watcher import Watcher
 
-PLAIN, HARDENED = "plain", "hardened"
-METHODS = {
+PLAIN = "plain"
+PARTS = {  # studies of a cell, and their methods: as they are, and hardened
     PLAIN: ("fedsac", "fedsac-plus", "fedrac", "cgsv", "cffl", "rffl", "fedavg"),
-    HARDENED: ("fedsac", "fedsac-plus"),
+    "hardened": ("fedsac",),
+    "hardened-plus": ("fedsac-plus",),
 }
 OPTIONS = {"reward_by": "own"}  # CGSV, CFFL and RFFL reward by their own rules, not by our contributions
 CLIENTS = 12
@@ -47,19 +49,19 @@ class Cell:
         return Config(**settings | {"eval_every": settings["rounds"]})
 
     def study(self, part: str) -> Study:
-        base = self.config().replace(hardened=ALL if part == HARDENED else None)
-        return Study(base, attacks_named(self.attacks), METHODS[part], self.seeds, OPTIONS if part == PLAIN else {})
+        base = self.config().replace(hardened=None if part == PLAIN else ALL)
+        return Study(base, attacks_named(self.attacks), PARTS[part], self.seeds, OPTIONS if part == PLAIN else {})
 
 
-def collect(cell: Cell, out: Path, watcher: Watcher, parts: Iterable[str] = (PLAIN, HARDENED)) -> Path | None:
-    """Carry out what is missing of a cell below `out`. Returns the raw file, once both studies are done."""
+def collect(cell: Cell, out: Path, watcher: Watcher, parts: Iterable[str] = tuple(PARTS)) -> Path:
+    """Carry out what is missing of a cell below `out`. Returns the raw file of all parts that are done."""
     for part in parts:
         folder = out / cell.name / part
         if not (folder / STUDY).exists():
             begin(cell.study(part), folder)
+        elif (there := begun(folder)) != cell.study(part):
+            raise FedsacError(f"{folder} holds another study ({there.seeds} seeds); name another folder, or remove it")
         carry_out(folder, watcher, lambda what, runs: watcher.note(f"{cell.name}, {part}: {what}, {runs} to do"))
-    if not all((out / cell.name / part / "results.json").exists() for part in METHODS):
-        return None
     written = out / f"{cell.name}.json"
     write_atomic(written, _text(cell, out).encode())
     return written
@@ -68,12 +70,14 @@ def collect(cell: Cell, out: Path, watcher: Watcher, parts: Iterable[str] = (PLA
 def _text(cell: Cell, out: Path) -> str:
     """The raw file: one line for each run, so that two files can be compared with diff."""
     config = cell.config()
-    head = {"format_version": FORMAT_VERSION, "rules": RULES, "label": "last", "seeds": cell.seeds}
+    head = {"format_version": FORMAT_VERSION, "rules": RULES, "label": "last"}
     head |= {name: getattr(config, name) for name in SHOWN}
+    done = {part: out / cell.name / part / "results.json" for part in PARTS}
     runs = [
-        run | {"method": run["method"] + (", hardened" if part == HARDENED else "")}
-        for part in METHODS
-        for run in json.loads((out / cell.name / part / "results.json").read_text())["runs"]
+        run | {"method": run["method"] + ("" if part == PLAIN else ", hardened")}
+        for part, results in done.items()
+        if results.exists()
+        for run in json.loads(results.read_text())["runs"]
     ]
     clean = {(run["method"], run["seed"]): _clean(run) for run in runs}
     lines = [*clean.values(), *({name: run[name] for name in KEPT} for run in runs)]

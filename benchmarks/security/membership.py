@@ -7,8 +7,9 @@ among them the one in question.
          al. 2018): needs the model alone
   LiRA   the likelihood of the model's confidence among shadow models with and without the sample (Carlini et al. 2022,
          online, one variance for all samples)
-  ART    a random forest on outputs and labels (`MembershipInferenceBlackBox` of adversarial-robustness-toolbox), which
-         knows half of the members and learns from them; where it is installed below .bench/art
+  ART    a random forest on outputs, or on the loss, and labels (`MembershipInferenceBlackBox` of
+         adversarial-robustness-toolbox), which knows half of the members and learns from them; where it is installed:
+         pip install --no-deps --target .bench/art adversarial-robustness-toolbox==1.20.1 six
 Against: the model trained alone (`alone`), and what a client returns after one round, from the public initial weights
 (`first round`) or from a model that others have trained to the end (`late round`).
 """
@@ -69,8 +70,9 @@ def measured(seed: int, **privacy: Any) -> list[dict[str, Any]]:
         scores = {"loss": -after if target == "alone" else before - after, "LiRA": lira(after, victims.members)}
         for attack, score in scores.items():
             found.append({"target": target, "attack": attack, **judged(score, victims.members)})
-        if (score := _art(victims, victims.after[target], seed)) is not None:
-            found.append({"target": target, "attack": "ART", **judged(*score)})
+        for kind in ("prediction", "loss"):
+            if (score := _art(victims, victims.after[target], kind, seed)) is not None:
+                found.append({"target": target, "attack": f"ART, {kind}", **judged(*score)})
     return found
 
 
@@ -110,7 +112,7 @@ def _victims(seed: int, **privacy: Any) -> Victims:
     members = np.zeros((MODELS, POOL), bool)
     for model, own in enumerate(chosen):
         members[model, own] = True
-    ready, common = (_prepared(config, dealt, rows) for rows in ([pool[own] for own in chosen], [others, others]))
+    ready, common = (prepared_clients(config, dealt, rows) for rows in ([pool[own] for own in chosen], [others, others]))
     initial = ready.initial.expand(MODELS, -1)
     late = _alone(common)[:1].expand(MODELS, -1)
     before = {"alone": initial, "first round": initial, "late round": late}
@@ -121,7 +123,7 @@ def _victims(seed: int, **privacy: Any) -> Victims:
     return Victims(ready, pool, members, before, after)
 
 
-def _prepared(config: Config, dealt: Split, rows: list[np.ndarray]) -> Prepared:
+def prepared_clients(config: Config, dealt: Split, rows: list[np.ndarray]) -> Prepared:
     names = tuple(f"client-{i:02d}" for i in range(1, len(rows) + 1))
     own = Split(**{**vars(dealt), "clients": names, "rows": tuple(rows)})
     return prepare([config], [own])[0]
@@ -132,26 +134,26 @@ def _alone(ready: Prepared) -> Tensor:
     return trained_alone([run])[0]
 
 
-def _art(victims: Victims, models: Tensor, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _art(victims: Victims, models: Tensor, kind: str, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Scores of ART's attack and who is a member, [models, half of the pool]; None where ART is not installed."""
     if not ART_FOLDER.exists():
         return None
     if util.find_spec("art") is None:
         sys.path.append(str(ART_FOLDER))
-    attacks: Any = import_module("art.attacks.inference.membership_inference")
-    classifiers: Any = import_module("art.estimators.classification")
+    attacks: Any = importmodule_of("art.attacks.inference.membership_inference")
+    classifiers: Any = importmodule_of("art.estimators.classification")
     samples, rng = victims.prepared.clients.pool, np.random.default_rng([17, seed])
     rows = torch.from_numpy(victims.pool)
     x = (samples.x[rows] * samples.scale + samples.shift).float().numpy()
     y, scores, members = samples.y[rows].numpy(), [], []
     for number, model in enumerate(models[:ART_MODELS]):
-        module = _module(victims.prepared, model)
+        module = module_of(victims.prepared, model)
         named = classifiers.PyTorchClassifier(
             module, torch.nn.CrossEntropyLoss(), input_shape=x.shape[1:], nb_classes=10, device_type="cpu"
         )
         order, inside = rng.permutation(POOL), victims.members[number]
         known, asked = order[: POOL // 2], order[POOL // 2 :]
-        attack = attacks.MembershipInferenceBlackBox(named, attack_model_type="rf")
+        attack = attacks.MembershipInferenceBlackBox(named, kind, attack_model_type="rf")
         there, absent = known[inside[known]], known[~inside[known]]
         attack.fit(x[there], y[there], x[absent], y[absent])
         scores.append(attack.infer(x[asked], y[asked], probabilities=True).reshape(len(asked), -1)[:, -1])
@@ -159,7 +161,7 @@ def _art(victims: Victims, models: Tensor, seed: int) -> tuple[np.ndarray, np.nd
     return np.stack(scores), np.stack(members)
 
 
-def _module(ready: Prepared, model: Tensor) -> torch.nn.Module:
+def module_of(ready: Prepared, model: Tensor) -> torch.nn.Module:
     layout = ready.layout
     if isinstance(layout, ModuleLayout):
         working = Working(layout, model)
