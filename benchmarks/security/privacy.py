@@ -3,6 +3,7 @@ goes on: every figure is a file of its own below OUT/privacy."""
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,21 @@ from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, RULES, Config
 from fedsac.runs.start import run_together
 
-OFF: dict[str, Any] = {}
-NOISES = (0.5, 1.0, 2.0)
-PRICED = {  # settings of the runs that differential privacy is priced with
+NOISE = 1.0  # that attacks are tried against
+NOISES = (0.5, NOISE, 2.0)  # that are priced
+PRICED: dict[str, dict[str, Any]] = {  # settings of the runs that differential privacy is priced with
     "digits": {"rounds": 50, "hidden": (64, 64), "clients": 12},
     "fashion-mnist": {"rounds": 50, "hidden": (64, 64), "clients": 12, "samples_per_client": 2000},
 }
-PRIVATE_SEEDS = 3  # of attacks with privacy: its training takes longest
 Row = dict[str, Any]
 
 
-def collect(out: Path, seeds: int, data: tuple[str, ...], data_dir: str | None) -> Path:
+def collect(out: Path, seeds: int, private_seeds: int, data: tuple[str, ...], data_dir: str | None) -> Path:
     """Measure what is missing; returns the raw file."""
     folder = out / "privacy"
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    for name, measure in _planned(seeds, data, data_dir):
+    for name, measure in _planned(seeds, private_seeds, data, data_dir):
         path = folder / f"{name}.json"
         if not path.exists():
             print(name, flush=True)
@@ -41,20 +41,20 @@ def collect(out: Path, seeds: int, data: tuple[str, ...], data_dir: str | None) 
 
 
 def _planned(
-    seeds: int, data: tuple[str, ...], data_dir: str | None
+    seeds: int, private_seeds: int, data: tuple[str, ...], data_dir: str | None
 ) -> Iterator[tuple[str, Callable[[], list[Row]]]]:
-    for noise in (None, *NOISES):
-        for seed in range(seeds if noise is None else min(seeds, PRIVATE_SEEDS)):
-            yield f"membership-{noise}-{seed}", lambda n=noise, s=seed: _attacked("membership", n, s)
-            yield f"inversion-{noise}-{seed}", lambda n=noise, s=seed: _attacked("inversion", n, s)
+    for noise in (None, NOISE):
+        for seed in range(seeds if noise is None else private_seeds):
+            for kind in ("membership", "inversion"):
+                yield f"{kind}-{noise}-{seed}", partial(_attacked, kind, noise, seed)
     for named in data:
-        for noise in (None, *NOISES):
-            for seed in range(min(seeds, PRIVATE_SEEDS)):
-                yield f"price-{named}-{noise}-{seed}", lambda d=named, n=noise, s=seed: [_price(d, data_dir, n, s)]
+        for seed in range(private_seeds):
+            for noise in (None, *NOISES):
+                yield f"price-{named}-{noise}-{seed}", partial(_price, named, data_dir, noise, seed)
 
 
 def _private(noise: float | None) -> dict[str, Any]:
-    return OFF if noise is None else {"clip": 1.0, "noise": noise}
+    return {} if noise is None else {"clip": 1.0, "noise": noise}
 
 
 def _attacked(kind: str, noise: float | None, seed: int) -> list[Row]:
@@ -64,12 +64,14 @@ def _attacked(kind: str, noise: float | None, seed: int) -> list[Row]:
     return [{"kind": kind, "noise": noise, "seed": seed, **row} for row in measure(seed, **_private(noise))]
 
 
-def _price(data: str, data_dir: str | None, noise: float | None, seed: int) -> Row:
+def _price(data: str, data_dir: str | None, noise: float | None, seed: int) -> list[Row]:
     """What a run of FedSAC comes to."""
     settings = PRICED[data] | {"data": data, "data_dir": data_dir, "seed": seed} | _private(noise)
     result = run_together([Config(**settings, eval_every=settings["rounds"])])[0]
     last, privacy = result.results["last"], result.privacy
-    row = {"kind": "price", "data": data, "noise": noise, "seed": seed, "gamma": last["gamma"]}
+    row: Row = {"kind": "price", "data": data, "noise": noise, "seed": seed, "gamma": last["gamma"]}
     row |= {"best": max(result.rewards), "mean": float(np.mean(result.rewards))}
     row |= {"best_alone": max(result.contributions.test), "samples": list(result.samples)}
-    return row | ({} if privacy is None else {"epsilon": privacy["epsilon"], "epsilon_alone": privacy["epsilon_alone"]})
+    if privacy is not None:
+        row |= {name: privacy[name] for name in ("epsilon", "epsilon_alone")}
+    return [row]
