@@ -140,8 +140,8 @@ def _art(victims: Victims, models: Tensor, kind: str, seed: int) -> tuple[np.nda
         return None
     if util.find_spec("art") is None:
         sys.path.append(str(ART_FOLDER))
-    attacks: Any = importmodule_of("art.attacks.inference.membership_inference")
-    classifiers: Any = importmodule_of("art.estimators.classification")
+    attacks: Any = import_module("art.attacks.inference.membership_inference")
+    classifiers: Any = import_module("art.estimators.classification")
     samples, rng = victims.prepared.clients.pool, np.random.default_rng([17, seed])
     rows = torch.from_numpy(victims.pool)
     x = (samples.x[rows] * samples.scale + samples.shift).float().numpy()
