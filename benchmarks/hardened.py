@@ -43,6 +43,7 @@ ATTACKS = (
     *("label-flip@top", "backdoor@top", "sign-flip@top", "rescale@top", "alie@top", "ipm@top", "sole-holder@top"),
 )
 NONE = "none"
+POINTS, SHARES = ("gain", "over_lowest", "best_loss"), ("success", "recall", "false_positives")
 FEDAVG = ("label-flip", "backdoor", "label-flip@top", "backdoor@top")  # whose success is compared with FedAvg's
 
 
@@ -70,7 +71,7 @@ def collect(chosen: argparse.Namespace, results: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("price", "together", "alone"):
         planned = [_planned(part, scene, base_config(chosen, scene), chosen.seeds, folder) for scene in SCENES]
-        # In turn, so that what is there after an interruption is there for all scenes.
+        # In turn: what is there after an interruption is there for all scenes.
         _carry_out(folder, [job for both in zip(*planned, strict=True) for job in both])
         runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
         settings = {name: getattr(chosen, name) for name in ("data", "seeds", "rounds", "clients", "hidden")}
@@ -92,18 +93,20 @@ def _planned(part: str, scene: str, base: Config, seeds: int, folder: Path) -> I
         cells += [("clean", base.method, defence) for defence in (NONE, *DEFENCES, ALL)]
         cells += [(ABSENT, base.method, defence) for defence in (NONE, ALL)] + [("clean", "fedavg", NONE)]
     elif part == "alone":
-        cells += [(a, base.method, d) for defence, attacks in MEANT_FOR.items() for a in attacks for d in (NONE, defence)]
+        cells += [
+            (a, base.method, d) for defence, attacks in MEANT_FOR.items() for a in attacks for d in (NONE, defence)
+        ]
     else:
         cells += [(attack, base.method, defence) for attack in ATTACKS for defence in (NONE, ALL)]
         cells += [(attack, "fedavg", NONE) for attack in FEDAVG]
-    for attack, method, defence in dict.fromkeys(cells):
-        for seed in range(base.seed, base.seed + seeds):
+    for seed in range(base.seed, base.seed + seeds):  # outermost: what is there after an interruption has equal seeds
+        for attack, method, defence in dict.fromkeys(cells):
             config = base.replace(method=method, seed=seed, hardened=None if defence == NONE else defence)
             kind, _, who = attack.partition("@")
             if attack == ABSENT:
                 config = config.replace(behaviour=ABSENT)
             elif attack != "clean":
-                top = _top(folder, scene, method, defence, seed) if who else None
+                top = _top(folder, scene, method, seed) if who else None
                 config = config.replace(attack=kind, attackers=top)
             yield _name(scene, attack, method, defence, seed), config
 
@@ -112,14 +115,11 @@ def _name(scene: str, attack: str, method: str, defence: str, seed: int) -> str:
     return "--".join([scene, attack, method, defence, f"seed{seed}"]).replace(":", "-")
 
 
-def _top(folder: Path, scene: str, method: str, defence: str, seed: int) -> str:
+def _top(folder: Path, scene: str, method: str, seed: int) -> str:
     """The client with the highest contribution: the clean run has been carried out before."""
-    path = folder / f"{_name(scene, 'clean', method, NONE if defence == ALL else defence, seed)}.json"
-    summary = json.loads((path if path.exists() else folder / f"{_name(scene, 'clean', method, NONE, seed)}.json").read_text())[
-        "summary"
-    ]
-    values = summary["contributions"]
-    name: str = summary["client_names"][int(np.argmax(values))]
+    path = folder / f"{_name(scene, 'clean', method, NONE, seed)}.json"
+    summary = json.loads(path.read_text())["summary"]
+    name: str = summary["client_names"][int(np.argmax(summary["contributions"]))]
     return name
 
 
@@ -146,7 +146,7 @@ def _alone(config: Config) -> Any:
 
 def _kept(name: str, config: Config, result: Any) -> dict[str, Any]:
     """What is kept of a run."""
-    scene, attack, method, defence, _ = name.split("--")
+    _, attack, method, defence, _ = name.split("--")
     about = {"scene": config.scene, "attack": attack, "method": method, "defence": defence, "seed": config.seed}
     if isinstance(result, str):
         return about | {"error": result}
@@ -160,65 +160,72 @@ def _kept(name: str, config: Config, result: Any) -> dict[str, Any]:
 
 def tables(results: dict[str, Any]) -> Iterator[str]:
     """The tables, as Markdown."""
-    runs = {(r["scene"], r["attack"], r["method"], r["defence"], r["seed"]): r for r in results["runs"]}
+    runs = [run for run in results["runs"] if "error" not in run]
     for scene in SCENES:
-        yield from ("", f"### {results['data']}, {scene}: price", "")
-        yield from _price(runs, scene)
-        for title, attacks in (("each defence alone", None), ("all of them", ATTACKS)):
-            yield from ("", f"### {results['data']}, {scene}: {title}", "")
-            yield from _effects(runs, scene, attacks)
+        own = [run for run in runs if run["scene"] == scene]
+        yield from ("", f"### {results['data']}, {scene}: price", "", *_price(own))
+        yield from ("", f"### {results['data']}, {scene}: each defence alone", "")
+        yield from _effects(
+            own, [(a, d) for defence, named in MEANT_FOR.items() for a in named for d in (NONE, defence)]
+        )
+        yield from ("", f"### {results['data']}, {scene}: all of them", "")
+        yield from _effects(own, [(attack, defence) for attack in ATTACKS for defence in (NONE, ALL)])
 
 
-def _price(runs: dict[Any, Any], scene: str) -> Iterator[str]:
-    yield "| clean run | gamma | BCF | best reward | mean reward | honest suspected or refused |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    cells = dict.fromkeys((r["attack"], r["defence"]) for r in runs.values() if r["scene"] == scene and "error" not in r)
+def _of(runs: Sequence[Any], attack: str, defence: str, method: str = "fedsac") -> list[Any]:
+    wanted = attack.replace(":", "-"), defence, method
+    return [run for run in runs if (run["attack"], run["defence"], run["method"]) == wanted]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _price(runs: Sequence[Any]) -> Iterator[str]:
+    """Clean runs, last round: means over seeds."""
+    head = ("clean run", "gamma", "BCF", "best reward", "mean reward", "honest ones suspected in half of the rounds")
+    yield from (_line(head), _line(["---"] * len(head)))
+    cells = [("clean", NONE), *(("clean", name) for name in (*DEFENCES, ALL)), (ABSENT, NONE), (ABSENT, ALL)]
     for attack, defence in cells:
-        if attack not in ("clean", ABSENT.replace(":", "-")):
-            continue
-        own = [r for r in runs.values() if (r["scene"], r["attack"], r["defence"], r["method"]) == (scene, attack, defence, "fedsac")]
-        if not own:
-            continue
-        last = [r["summary"]["results"]["last"] for r in own]
-        named = [any(name in (*x["refused"], *x["suspected"]) for x in r["rounds"]) for r in own for name in r["summary"]["client_names"]]
-        what = ("30 % missing, " if attack != "clean" else "") + defence
-        best, mean = (np.mean([f(r["summary"]["rewards"]) for r in own]) for f in (np.max, np.mean))
-        yield (
-            f"| {what} | {np.mean([x['gamma'] for x in last]):.2f} | {100 * np.mean([np.mean(r['summary']['inside_bcf']) for r in own]):.0f} % "
-            f"| {best:.4f} | {mean:.4f} | {sum(named)} of {len(named)} |"
-        )
+        if own := _of(runs, attack, defence):
+            rewards = np.array([run["summary"]["rewards"] for run in own])
+            gammas = [run["summary"]["results"]["last"]["gamma"] for run in own]
+            inside = np.mean([run["summary"]["inside_bcf"] for run in own])
+            named = [_suspected(run, name) for run in own for name in run["summary"]["client_names"]]
+            yield _line(
+                [
+                    defence if attack == "clean" else f"30 % missing, {defence}",
+                    f"{np.mean(gammas):.2f}",
+                    f"{100 * inside:.0f} %",
+                    f"{rewards.max(1).mean():.4f}",
+                    f"{rewards.mean():.4f}",
+                    f"{sum(named)} of {len(named)}",
+                ]
+            )
 
 
-def _effects(runs: dict[Any, Any], scene: str, attacks: Sequence[str] | None) -> Iterator[str]:
-    yield "| attack | method, defence | gain | highest gain | over lowest | highest | best's loss | mean loss | success | recall | false pos. |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    cells = dict.fromkeys(
-        (r["attack"], r["method"], r["defence"]) for r in runs.values() if r["scene"] == scene and "error" not in r
-    )
-    for attack, method, defence in cells:
-        meant = defence in MEANT_FOR or defence == NONE
-        together = defence in (ALL, NONE)
-        if attack in ("clean", ABSENT.replace(":", "-")) or not (meant if attacks is None else together):
-            continue
-        if attacks is None and not any(attack in named for named in MEANT_FOR.values()):
-            continue
+def _suspected(run: Any, client: str) -> bool:
+    return 2 * sum(client in (*r["refused"], *r["suspected"]) for r in run["rounds"]) >= len(run["rounds"])
+
+
+def _effects(runs: Sequence[Any], cells: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Attacks, last round: means over seeds, and the highest of them where that is asked for; in points and shares."""
+    head = ("attack", "defence", "gain (highest)", "over lowest (highest)", "best's loss (highest)", "mean loss")
+    yield from (_line([*head, "success", "recall", "false pos."]), _line(["---"] * (len(head) + 3)))
+    with_fedavg = [(a, d, m) for a, d in cells for m in ("fedsac", "fedavg") if m == "fedsac" or d == NONE]
+    for attack, defence, method in dict.fromkeys(with_fedavg):
         values: dict[str, list[float]] = {}
-        for run in (r for r in runs.values() if (r["scene"], r["attack"], r["method"], r["defence"]) == (scene, attack, method, defence)):
-            clean = runs.get((scene, "clean", method, defence, run["seed"]))
-            if clean is None or "error" in run:
-                continue
-            done = Done(attack, method, run["seed"], (run["summary"], run["rounds"]), (clean["summary"], clean["rounds"]))
-            for key, value in measured(done).items():
-                if value is not None:
-                    values.setdefault(key, []).append(value)
-        if not values:
-            continue
-        points = {key: (100 * np.mean(values[key]), 100 * np.max(values[key])) for key in ("gain", "over_lowest", "best_loss", "mean_loss")}
-        shares = [f"{np.mean(values[key]):.2f}" if key in values else "-" for key in ("success", "recall", "false_positives")]
-        yield (
-            f"| {attack} | {method}, {defence} | {points['gain'][0]:+.2f} | {points['gain'][1]:+.2f} | {points['over_lowest'][0]:+.2f} "
-            f"| {points['over_lowest'][1]:+.2f} | {points['best_loss'][0]:+.2f} | {points['mean_loss'][0]:+.2f} | {' | '.join(shares)} |"
-        )
+        for run in _of(runs, attack, defence, method):
+            for clean in (c for c in _of(runs, "clean", defence, method) if c["seed"] == run["seed"]):
+                both = ((one["summary"], one["rounds"]) for one in (run, clean))
+                for key, value in measured(Done(attack, method, run["seed"], *both)).items():
+                    if value is not None:
+                        values.setdefault(key, []).append(value)
+        if values:
+            points = [f"{100 * np.mean(values[k]):+.1f} ({100 * np.max(values[k]):+.1f})" for k in POINTS]
+            shares = [f"{np.mean(values[k]):.2f}" if k in values else "-" for k in SHARES]
+            who = defence if method == "fedsac" else f"{method}, {defence}"
+            yield _line([attack, who, *points, f"{100 * np.mean(values['mean_loss']):+.1f}", *shares])
 
 
 if __name__ == "__main__":

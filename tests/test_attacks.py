@@ -387,6 +387,7 @@ def test_who_is_hostile():
     whole, attack = dealt(), made("zero")  # sizes ascend from client-01 to client-05
     assert attackers(None, whole, attack) == ("client-02", "client-03")
     assert attackers("median:3", whole, attack) == ("client-02", "client-03", "client-04")
+    assert attackers("smallest", whole, attack) == ("client-01", "client-02")
     assert attackers("largest", whole, made("sole-holder")) == ("client-05",)
     assert attackers("client-04, client-01", whole, attack) == ("client-04", "client-01")
     for wrong in ("median:5", "median:0", "largest:x", "nobody", "client-01,client-01"):

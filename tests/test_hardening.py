@@ -1,4 +1,4 @@
-"""Hardened mode: each defence alone by hand, attacks that succeed without it and fail with it, and both engines alike."""
+"""Hardened mode: each defence by hand, attacks that succeed without it and fail with it, and both engines alike."""
 
 import json
 from pathlib import Path
@@ -151,7 +151,7 @@ def test_batches_of_classes():
     rows, weight = class_batches(np.array([2, 2, 0, 2, 2]), np.random.default_rng(0), most=3)
     assert rows.shape == weight.shape == (1, 2, 3)
     assert rows[0, 0].tolist() == [2, 2, 2] and weight[0, 0].tolist() == [1, 0, 0]
-    assert len(set(rows[0, 1])) == 3 and not 2 in rows[0, 1] and weight[0, 1].tolist() == pytest.approx([1 / 3] * 3)
+    assert len(set(rows[0, 1])) == 3 and 2 not in rows[0, 1] and weight[0, 1].tolist() == pytest.approx([1 / 3] * 3)
 
 
 # -- what counts
@@ -161,7 +161,7 @@ def test_who_stops_working_falls_and_finds_the_way_back():
     standings = {name: Standing() for name in "abcd"}
     seen = []
     for round in range(40):
-        work = {name: 0.6 for name in "abcd"} | ({"d": 0.02} if 10 <= round < 20 else {})
+        work = dict.fromkeys("abcd", 0.6) | ({"d": 0.02} if 10 <= round < 20 else {})
         standings = {name: own.after(work[name]) for name, own in standings.items()}
         seen.append(shares(standings)["d"])
         assert [shares(standings)[name] for name in "abc"] == [1.0] * 3
@@ -248,8 +248,11 @@ def test_copies_are_recognised_and_the_original_is_not_the_copy():
     part = torch.where(layout.held(half), own["d"], 0)
     reward = originals.named([("the reward of x", own["d"], half)], initial, layout.neurons)
     own["laundered"] = part
-    assert found(["laundered"], before=originals.named([(n, own[n], everything) for n in "abc"], initial, layout.neurons),
-                 paid=reward) == {"laundered": "the reward of x"}
+    assert found(
+        ["laundered"],
+        before=originals.named([(n, own[n], everything) for n in "abc"], initial, layout.neurons),
+        paid=reward,
+    ) == {"laundered": "the reward of x"}
 
 
 # -- the order of neurons
@@ -298,7 +301,7 @@ def test_a_borrowed_model_is_paid_without_the_defence_and_not_with_it():
 
 
 def test_who_launders_its_reward_is_recognised():
-    result, hostile, paid = attacked("launder", "originals")
+    result, hostile, _ = attacked("launder", "originals")
     assert set(result.last["suspected"]) == set(hostile)
     assert "the reward of" in result.last["suspected"][hostile[0]]
     assert not any("suspected" in record for record in result.records[:5])
@@ -409,7 +412,9 @@ def test_new_federations_are_hardened_and_older_ones_stay_as_they_began(tmp_path
     with pytest.raises(FedsacError, match="hardened must be all"):
         Federation.load(tmp_path / "new")
     toml.write_text("\n".join([*kept, 'hardened = "all"']))
-    with pytest.raises(FedsacError, match=r"hardened is not a setting of a federation's run; name it in \[federation\]"):
+    with pytest.raises(
+        FedsacError, match=r"hardened is not a setting of a federation's run; name it in \[federation\]"
+    ):
         Federation.load(tmp_path / "new")
 
 

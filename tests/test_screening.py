@@ -12,9 +12,9 @@ from fedsac import Config
 from fedsac.cli import main
 from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
+from fedsac.defences.harm import harmful, without
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Updates
-from fedsac.defences.harm import harmful, without
 
 QUICK = Config(rounds=6, hidden=(32,), seed=2, standalone_steps=60, clients=5, dtype="float64")
 

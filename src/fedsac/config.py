@@ -80,7 +80,7 @@ class Config:
         None, "what clients do beside training honestly: absent:PROBABILITY, late:PROBABILITY or module:function"
     )
     attack: str | None = _option(None, "what hostile clients do: a name (`fedsac attack --list`) or module:Class")
-    attackers: str | None = _option(None, "who is hostile: median[:NUMBER] (default) or largest[:NUMBER], or names")
+    attackers: str | None = _option(None, "who is hostile: median[:NUMBER] (default), largest or smallest, or names")
     refuse: str | None = _option(
         None, "harmful: leave out replies that would wreck the model on validation data (default: take in all)"
     )

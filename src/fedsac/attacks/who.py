@@ -1,4 +1,4 @@
-"""Who is hostile: by name, or those in the middle (or at the top) of the clients' sizes."""
+"""Who is hostile: by name, or those in the middle, at the lower or at the upper end of the clients' sizes."""
 
 import numpy as np
 
@@ -7,14 +7,15 @@ from fedsac.data.split import Split
 from fedsac.doors import SCENES
 from fedsac.errors import FedsacError
 
-MEDIAN, LARGEST = "median", "largest"
+MEDIAN, LARGEST, SMALLEST = "median", "largest", "smallest"
 
 
 def attackers(named: str | None, split: Split, attack: Attack) -> tuple[str, ...]:
-    """The names of the hostile clients. `median` and `largest` (what the attack says, where nothing is `named`) are by
-    size, as many as the attack has parties, or as a number behind a colon says; else names with commas between them."""
+    """The names of the hostile clients: `median`, `largest` or `smallest` by size (what the attack says, where nothing
+    is `named`), as many as the attack has parties, or as a number behind a colon says; else names with commas between
+    them."""
     rule, colon, count = (named or attack.who).partition(":")
-    if rule in (MEDIAN, LARGEST):
+    if rule in (MEDIAN, LARGEST, SMALLEST):
         number = int(count) if count.isdigit() else 0 if colon else attack.parties
         if not 1 <= number < len(split.clients):
             raise FedsacError(
@@ -22,14 +23,15 @@ def attackers(named: str | None, split: Split, attack: Attack) -> tuple[str, ...
                 f"number from 1 to {len(split.clients) - 1}"
             )
         by_size = sorted(range(len(split.clients)), key=lambda i: (_size(split, i), i))
-        first = len(by_size) - number if rule == LARGEST else (len(by_size) - number) // 2
+        left = len(by_size) - number
+        first = {SMALLEST: 0, MEDIAN: left // 2, LARGEST: left}[rule]
         chosen = set(by_size[first : first + number])
         return tuple(name for i, name in enumerate(split.clients) if i in chosen)
     names = tuple(name.strip() for name in str(named).split(","))
     for name in names:
         if name not in split.clients:
             raise FedsacError(
-                f"attackers: {name!r} is no client; they are {', '.join(split.clients)}, or median or largest"
+                f"attackers: {name!r} is no client; they are {', '.join(split.clients)}, or median, largest or smallest"
             )
     if len(set(names)) < len(names) or len(names) == len(split.clients):
         raise FedsacError(f"attackers {named}: name each once, and leave an honest client")

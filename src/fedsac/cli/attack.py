@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
         "--attackers",
         dest="who",
         metavar="WHO",
-        help="who is hostile: median[:NUMBER], largest[:NUMBER], top (the highest contribution), or a name; "
+        help="who is hostile: median[:NUMBER], largest, smallest, top (the highest contribution), or a name; "
         "ATTACK@WHO says it for one attack [as the attack says: mostly median:2]",
     )
     command.add_argument(

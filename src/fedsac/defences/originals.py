@@ -6,16 +6,16 @@ from the initial weights; a copy that was trained further stays close. In **outp
 are, sample by sample, each of length 1; a copy that was blurred with noise stays close there, since noise on thousands
 of weights hardly changes what a model says.
 
-How close is too close? Closer than `MOST_WEIGHTS` or `MOST_OUTPUTS`, and closer than `WEIGHTS` or `OUTPUTS` times what is
-usual among the clients: two thirds of them are no farther from the nearest other one, which neither a third that stands
-apart nor two thirds of copies can move. (After few steps all models are close to each other.) With fewer than `ENOUGH` models nothing is usual, and half of the fixed distances
-counts. A model that says the same of every sample is nobody's: it is not compared. False positives and what gets
-through are in docs/hardening.md: a model that was distilled, or trained from other weights on another's answers, is not
-recognised.
+How close is too close? Closer than `MOST_WEIGHTS` or `MOST_OUTPUTS`, and closer than `WEIGHTS` or `OUTPUTS` times what
+is usual among the clients: two thirds of them are no farther from the nearest other one, which neither a third that
+stands apart nor as many copies can move. (After few steps all models are close to each other.) With fewer than `ENOUGH`
+models nothing is usual, and half of the fixed distances counts. A model that says the same of every sample is nobody's:
+it is not compared. False positives and what gets through are in docs/hardening.md: a model that was distilled, or
+trained from other weights on another's answers, is not recognised.
 
-Of two that are alike, the one that came later is the copy. Of two that came at the same time, it is for now the one that
-is farther from the initial weights (training further and noise both lead away), until the first round shows whose data
-made the model: `fit`. A copy of a reward is a copy of what everybody made.
+Of two that are alike, the one that came later is the copy. Of two that came at the same time, it is for now the one
+that is farther from the initial weights (training further and noise both lead away), until the first round shows whose
+data made the model: `fit`. A copy of a reward is a copy of what everybody made.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,9 @@ class Models:
     neurons: Tensor
 
 
-def copies(layout: AnyLayout, initial: Tensor, v: Samples, new: Models, before: Models, paid: Models) -> dict[str, Copy]:
+def copies(
+    layout: AnyLayout, initial: Tensor, v: Samples, new: Models, before: Models, paid: Models
+) -> dict[str, Copy]:
     """Which of the `new` models are copies: of each other, of members' models that were there `before`, or of what was
     `paid`. By name."""
     own = Models(
@@ -132,7 +134,8 @@ def weight_distances(layout: AnyLayout, initial: Tensor, own: Models, others: Mo
 
 def output_distances(own: Tensor, others: Tensor) -> Tensor:
     """The distances in outputs of models that said these [n, samples x classes]: float64 [own, others] on the CPU."""
-    return (torch.cdist(own, others) / others[0].norm().clamp_min(1e-300)).cpu()
+    apart: Tensor = torch.cdist(own, others) / others[0].norm().clamp_min(1e-300)
+    return apart.cpu()
 
 
 def _constant(said: Tensor, classes: int) -> list[bool]:
@@ -146,7 +149,8 @@ def directions(layout: AnyLayout, v: Samples, models: Models) -> Tensor:
     """What models say on V: the logits of each sample about their mean, of length 1; float64 [n, samples x classes]."""
     logits = _Logits(layout, models.params, models.neurons, v).logits.double()
     centred = logits - logits.mean(2, keepdim=True)
-    return (centred / centred.norm(dim=2, keepdim=True).clamp_min(1e-30)).flatten(1)
+    unit: Tensor = centred / centred.norm(dim=2, keepdim=True).clamp_min(1e-30)
+    return unit.flatten(1)
 
 
 class _Logits(PendingScores):
@@ -174,4 +178,6 @@ def named(named: Sequence[tuple[str, Tensor, Tensor]], like: Tensor, neurons: in
     """Models from (name, model [parameters], neurons [neurons]); there may be none."""
     if not named:
         return Models((), like.new_zeros(0, like.shape[-1]), torch.zeros(0, neurons, dtype=torch.bool).to(like.device))
-    return Models(tuple(n for n, _, _ in named), torch.stack([m for _, m, _ in named]), torch.stack([k for _, _, k in named]))
+    return Models(
+        tuple(n for n, _, _ in named), torch.stack([m for _, m, _ in named]), torch.stack([k for _, _, k in named])
+    )

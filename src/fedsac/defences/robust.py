@@ -6,7 +6,7 @@ do the lowest). Up to h // 5 hostile holders then move the parameter no further 
 
 Where fewer hold it, neither a median nor Krum can tell who is right: two holders that disagree are a tie, and one is
 always in the majority. There the server's own data judges. A client's steps in few-held parameters are dropped for this
-round if the mean model's loss on validation data is higher with them than without them.
+round if the mean model's loss on validation data is higher with them than without them, by more than 2 %.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ from torch import Tensor
 
 FEW = 5  # holders: with fewer, trimming leaves nothing to trim
 TRIM = 5  # of h holders, h // TRIM count as standing out on either side
+MARGIN = 1.02  # times the loss without a client's few-held steps: V is small, and honest steps raise it by chance
 PARAMETERS_AT_ONCE = 1 << 20  # sorted at a time
 
 
@@ -62,7 +63,7 @@ def judged(steps: Tensor, held: Tensor, losses: Callable[[Tensor], Sequence[floa
     everyone = torch.where(held, steps, 0).sum(0) / holders
     without = [everyone - torch.where(few[i], steps[i], 0) / holders for i in rows]
     full, *less = losses(torch.stack([everyone, *without]))
-    wrong = [i for i, loss in zip(rows, less, strict=True) if not full <= loss]
+    wrong = [i for i, loss in zip(rows, less, strict=True) if not full <= MARGIN * loss]
     if wrong:
         steps = steps.clone()
         for i in wrong:

@@ -3,8 +3,8 @@
 Two running means are kept of every client: of its work (`work.py`; over about `WORK_ROUNDS` rounds) and of whether it
 answered (over about `PRESENCE_ROUNDS`). A client whose work falls below half of the median client's counts less, and
 below a quarter as nothing; so does one that answers in fewer than `ENOUGH` of the rounds. In between, and below, what
-counts never falls under the floor: a tenth of the lowest contribution of those in good standing. So whoever is set aside
-wrongly is left with something, and nobody who is set aside is paid above an honest client.
+counts never falls under the floor: a tenth of the lowest contribution of those in good standing. So whoever is set
+aside wrongly is left with something, and nobody who is set aside counts as much as an honest client.
 
 The way back: whoever is set aside goes on being sent its submodel, and its answers are measured as before, though they
 do not enter the model. As soon as the running mean is up again, so is what counts.
@@ -66,6 +66,5 @@ def counted(contributions: Sequence[float], shares: Sequence[float]) -> tuple[fl
     good = [c for c, share in zip(contributions, shares, strict=True) if share >= 1.0]
     floor = FLOOR * max(0.0, min(good)) if good else 0.0
     return tuple(
-        c if share >= 1.0 else min(c, max(floor, c * share))
-        for c, share in zip(contributions, shares, strict=True)
+        c if share >= 1.0 else min(c, max(floor, c * share)) for c, share in zip(contributions, shares, strict=True)
     )

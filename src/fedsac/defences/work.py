@@ -60,10 +60,10 @@ def share_of_work(gram: np.ndarray, known: int) -> float:
     """The work of a step, from 0 to 1, from the `products` of unit directions: of what the `known` directions cannot
     explain, how much lies in the cone of the references, as a share of the whole step.
 
-    >>> share_of_work(np.array([[1.0, 0.6, 0.0], [0.6, 1.0, 0.0], [0.0, 0.0, 1.0]]), known=0)
-    0.6
-    >>> share_of_work(np.array([[1.0, 0.6], [0.6, 1.0]]), known=1)
-    0.0
+    >>> share_of_work(np.array([[1.0, 0.6, 0.0], [0.6, 1.0, 0.0], [0.0, 0.0, 1.0]]), known=0)  # doctest: +ELLIPSIS
+    0.59999...
+    >>> share_of_work(np.array([[1.0, 1.0, 0.6], [1.0, 1.0, 0.6], [0.6, 0.6, 1.0]]), known=1) < 1e-3
+    True
     """
     if gram[0, 0] <= 0:
         return 0.0
@@ -76,7 +76,7 @@ def share_of_work(gram: np.ndarray, known: int) -> float:
     root = np.linalg.cholesky(among + (RIDGE + max(0.0, -float(np.linalg.eigvalsh(among)[0]))) * np.eye(len(b)))
     weights, _ = nnls(root.T, np.linalg.solve(root, b))
     squared = float(2 * weights @ b - weights @ among @ weights)
-    return round(min(1.0, max(0.0, squared)) ** 0.5, 12)
+    return float(min(1.0, max(0.0, squared)) ** 0.5)
 
 
 def measured_work(

@@ -23,7 +23,6 @@ from fedsac.federation.wire import BATCH_LOSSES, LOCAL_LOSS, Order, merged, shap
 from fedsac.methods.base import Updates
 from fedsac.runs.running import Running
 
-
 RETRY_SECONDS = 5.0  # before a round with too few answers is repeated
 
 

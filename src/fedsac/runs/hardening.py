@@ -127,7 +127,9 @@ def _find_owners(run: Running, updates: Updates) -> None:
         for name in group:
             if name != owner:
                 shown = f"{fits[name]:.2f}" if name in fits else "absent"
-                copies[name] = f"its model is that of {owner}, whose training fits it better ({fits[owner]:.2f}; {shown})"
+                copies[name] = (
+                    f"its model is that of {owner}, whose training fits it better ({fits[owner]:.2f}; {shown})"
+                )
     run.guard = run.guard | {COPIES: copies, ALIKE: undecided}
 
 

@@ -83,15 +83,11 @@ def outcome(run: Running, rewards: Tensor) -> dict[str, Any]:
         "one_party": attack.one_party,
         "kept": scores(kept, prepared.test, prepared.metric),
         "success": scores(everybody, probe),
-        "defended": _defended(run),
+        "defended": prepared.config.refuse is not None
+        or prepared.config.hardened is not None
+        or type(run.method).removed is not Method.removed,
         "removed": [run.task.clients[i] for i in run.method.removed(run.state)],
     }
-
-
-def _defended(run: Running) -> bool:
-    """Whether anything is there that could find hostile clients out."""
-    config = run.prepared.config
-    return config.refuse is not None or config.hardened is not None or type(run.method).removed is not Method.removed
 
 
 def _end(run: Running, rewards: Tensor) -> End:

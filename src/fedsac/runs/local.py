@@ -13,8 +13,8 @@ from fedsac.contributions.base import Contributions
 from fedsac.contributions.measurement import Measurement, decided, is_measured
 from fedsac.contributions.standalone import standalone
 from fedsac.runs import hostile
-from fedsac.runs.running import Running
 from fedsac.runs.hardening import Screened, admitted
+from fedsac.runs.running import Running
 from fedsac.runs.watcher import Watcher
 
 
