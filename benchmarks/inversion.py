@@ -177,7 +177,8 @@ def matching(model: Network, change: Tensor, labels: Tensor, start: Tensor, batc
     def distance() -> Tensor:
         search.zero_grad()
         params = model.params.clone().requires_grad_()
-        loss = torch.nn.functional.cross_entropy(Network(model.layout, params).logits(guess), labels, reduction="sum") / batch
+        logits = Network(model.layout, params).logits(guess)
+        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / batch
         (gradient,) = torch.autograd.grad(loss, params, create_graph=True)
         apart = ((gradient + change) ** 2).sum() / (change**2).sum()
         apart.backward()

@@ -27,7 +27,10 @@ def main() -> None:
     y = torch.tensor([[0, 1, 1, 0], [1, 1, 0, 0]])
     private = GradSampleModule(module)
     optimiser = DPOptimizer(
-        torch.optim.SGD(private.parameters(), lr=LR), noise_multiplier=0.0, max_grad_norm=CLIP, expected_batch_size=EXPECTED
+        torch.optim.SGD(private.parameters(), lr=LR),
+        noise_multiplier=0.0,
+        max_grad_norm=CLIP,
+        expected_batch_size=EXPECTED,
     )
     for inputs, labels in zip(x, y, strict=True):
         optimiser.zero_grad()

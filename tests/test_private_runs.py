@@ -30,7 +30,8 @@ def test_steps_without_noise_are_those_of_opacus():
     module.load_state_dict({name: doubles(values) for name, values in OPACUS["before"].items()})
     learned = dict(module.named_parameters())
     for x, y in zip(doubles(OPACUS["x"]), torch.tensor(OPACUS["y"]), strict=True):
-        _, gradients = private_gradients(module, learned, x, y, OPACUS["expected"], Recipe(clip=OPACUS["clip"], noise=0.0))
+        recipe = Recipe(clip=OPACUS["clip"], noise=0.0)
+        _, gradients = private_gradients(module, learned, x, y, OPACUS["expected"], recipe)
         with torch.no_grad():
             for tensor, gradient in zip(learned.values(), gradients, strict=True):
                 tensor -= OPACUS["lr"] * gradient
@@ -60,7 +61,8 @@ def test_every_sample_is_drawn_by_itself():
     assert counts[:10].sum() == 0 and counts[10:].min() > 100 and counts[10:].max() < 225  # 160 expected, deviation 12
     assert all(len(set(one[w > 0])) == (w > 0).sum() for one, w in zip(picked[:50, 0], weight[:50, 0], strict=True))
     assert set(weight[:, 0].flat) == {0, 0.25}
-    assert (weight[:, 1, :3] == 1 / 3).all() and (picked[:, 1, :3] == [0, 1, 2]).all()  # fewer than a batch: all of them
+    # Fewer than a batch: all of them, in every step.
+    assert (weight[:, 1, :3] == 1 / 3).all() and (picked[:, 1, :3] == [0, 1, 2]).all()
 
 
 def test_clients_train_their_submodel_privately():
@@ -113,7 +115,8 @@ def test_a_run_says_what_it_spends_and_goes_on_to_the_same_bytes(tmp_path, capsy
     assert f"epsilon {min(spent['epsilon']):.2f}" in " ".join(capsys.readouterr().out.split())
 
     fedsac.run(PRIVATE.replace(rounds=1, standalone_steps=6), tmp_path / "longer")
-    assert fedsac.resume(tmp_path / "longer", rounds=2).rewards == fedsac.run(PRIVATE.replace(standalone_steps=6)).rewards
+    longer = fedsac.resume(tmp_path / "longer", rounds=2)
+    assert longer.rewards == fedsac.run(PRIVATE.replace(standalone_steps=6)).rewards
 
 
 @pytest.mark.parametrize(

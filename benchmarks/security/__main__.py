@@ -44,12 +44,16 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     attacks.add_argument("--device", default="cpu", choices=("cpu", "cuda", "auto"))
     attacks.add_argument("--data-dir", metavar="FOLDER")
     attacks.add_argument("--rounds", type=int, help="other than the cell's own, for tries")
-    attacks.add_argument("--only", metavar="PART", help="plain, hardened or hardened-plus: one part of the cell's studies")
+    attacks.add_argument(
+        "--only", metavar="PART", help="plain, hardened or hardened-plus: one part of the cell's studies"
+    )
     attacks.set_defaults(do=carry_out_attacks)
     privacy = commands.add_parser("privacy", help="membership inference and the price of differential privacy")
     privacy.add_argument("out", type=Path)
     privacy.add_argument("--seeds", type=int, default=5)
-    privacy.add_argument("--private-seeds", type=int, default=2, help="of what trains with privacy, which takes longest")
+    privacy.add_argument(
+        "--private-seeds", type=int, default=2, help="of what trains with privacy, which takes longest"
+    )
     privacy.add_argument("--data", default="digits,fashion-mnist", metavar="A,B", help="what privacy is priced on")
     privacy.add_argument("--data-dir", metavar="FOLDER")
     privacy.set_defaults(do=measure_privacy)

@@ -4,6 +4,7 @@ are and ours hardened, and one raw file with what every number on the page follo
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,14 @@ def collect(cell: Cell, out: Path, watcher: Watcher, parts: Iterable[str] = tupl
             begin(cell.study(part), folder)
         elif (there := begun(folder)) != cell.study(part):
             raise FedsacError(f"{folder} holds another study ({there.seeds} seeds); name another folder, or remove it")
-        carry_out(folder, watcher, lambda what, runs: watcher.note(f"{cell.name}, {part}: {what}, {runs} to do"))
+        carry_out(folder, watcher, partial(_say, watcher, f"{cell.name}, {part}"))
     written = out / f"{cell.name}.json"
     write_atomic(written, _text(cell, out).encode())
     return written
+
+
+def _say(watcher: Watcher, where: str, what: str, runs: int) -> None:
+    watcher.note(f"{where}: {what}, {runs} to do")
 
 
 def _text(cell: Cell, out: Path) -> str:

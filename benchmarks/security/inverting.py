@@ -1,7 +1,7 @@
 """Gradient inversion against what a client of a local run sends: samples sought whose gradient is the client's step
-("Deep Leakage from Gradients", Zhu et al. 2019: `benchmarks.inversion.optimisation` without a site in between). Labels are
-known to the attacker, and the model is the one that an honest server sends. An error is the distance of a sample to the
-nearest guess by the sample's length; beside it stands what a guesser gets who hands in public digits.
+("Deep Leakage from Gradients", Zhu et al. 2019: `benchmarks.inversion.optimisation` without a site in between). Labels
+are known to the attacker, and the model is the one that an honest server sends. An error is the distance of a sample to
+the nearest guess by the sample's length; beside it stands what a guesser gets who hands in public digits.
 
 `benchmarks.inversion` has the attacks of a coordinator that makes up the model, against a site and its limits.
 """

@@ -112,7 +112,9 @@ def _victims(seed: int, **privacy: Any) -> Victims:
     members = np.zeros((MODELS, POOL), bool)
     for model, own in enumerate(chosen):
         members[model, own] = True
-    ready, common = (prepared_clients(config, dealt, rows) for rows in ([pool[own] for own in chosen], [others, others]))
+    ready, common = (
+        prepared_clients(config, dealt, rows) for rows in ([pool[own] for own in chosen], [others, others])
+    )
     initial = ready.initial.expand(MODELS, -1)
     late = _alone(common)[:1].expand(MODELS, -1)
     before = {"alone": initial, "first round": initial, "late round": late}

@@ -147,7 +147,7 @@ def privacy_tables(rows: Sequence[Raw]) -> Iterator[str]:
         public = mean(row["public"] for row in of[None])
         yield f"| {sent} | " + " | ".join(cells) + f" | {public:.2g} |"
     yield from ("", "The price of differential privacy: FedSAC, last round, `clip` 1.", "")
-    yield "| data | noise | epsilon, of all: least, median, most | epsilon alone: median | gamma | best | mean | best alone |"
+    yield "| data | noise | epsilon: least, median, most | alone: median | gamma | best | mean | best alone |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for (data,), of in _grouped(rows, "price", ("data",)).items():
         for noise in _noises(of):

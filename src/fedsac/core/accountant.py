@@ -1,5 +1,5 @@
-"""What differentially private training spends: Renyi's divergence of its steps (Mironov, Talwar, Zhang 2019), for two data
-sets of which one has one sample more, and the epsilon that follows. Loads no torch."""
+"""What differentially private training spends: Renyi's divergence of its steps (Mironov, Talwar, Zhang 2019), for two
+data sets of which one has one sample more, and the epsilon that follows. Loads no torch."""
 
 import math
 from collections.abc import Sequence

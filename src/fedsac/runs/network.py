@@ -41,7 +41,7 @@ def started(config: Config, dealt: Split) -> Start:
 def _check_private(config: Config, module: nn.Module) -> None:
     if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
         raise FedsacError(
-            f"noise: network {config.network} has batch norm, by which a sample changes the gradients of others, and no "
+            f"noise: network {config.network} has batch norm, by which a sample changes the gradients of others: no "
             "epsilon holds; take a network with another norm, as resnet18-gn:WIDTH"
         )
 

@@ -10,9 +10,10 @@ from fedsac.recipe import Recipe
 def private_gradients(
     module: nn.Module, learned: dict[str, Tensor], x: Tensor, y: Tensor, expected: int, recipe: Recipe
 ) -> tuple[Tensor, list[Tensor]]:
-    """The mean loss of the samples `x`, `y` that were drawn, which may be none, and a gradient for each of the `learned`
-    tensors: those of the samples, each of length `clip` at the most, and noise of `noise` x `clip` in their sum, divided
-    by the `expected` number of samples. The noise is from torch's generator, which the caller has seeded."""
+    """The mean loss of the samples `x`, `y` that were drawn, which may be none, and a gradient for each of the
+    `learned` tensors: the sum of those of the samples, each of length `clip` at the most, and of noise of `noise` x
+    `clip`, divided by the `expected` number of samples. The noise is from torch's generator, which the caller has
+    seeded."""
     assert recipe.clip is not None and recipe.noise is not None
     total = [recipe.noise * recipe.clip * torch.randn_like(tensor) for tensor in learned.values()]
     loss = x.new_zeros((), dtype=total[0].dtype)
@@ -26,9 +27,7 @@ def private_gradients(
     return loss, [sum_ / expected for sum_ in total]
 
 
-def _of_each(
-    module: nn.Module, learned: dict[str, Tensor], x: Tensor, y: Tensor
-) -> tuple[list[Tensor], Tensor]:
+def _of_each(module: nn.Module, learned: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[list[Tensor], Tensor]:
     """The gradients [samples, ...] of every sample by itself, and the losses [samples]."""
 
     def loss(tensors: dict[str, Tensor], one: Tensor, label: Tensor) -> Tensor:

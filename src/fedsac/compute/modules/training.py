@@ -78,7 +78,9 @@ def _train(working: Working, member: _Member, lr: Tensor) -> Tensor:
         for step in range(steps):
             x, y = member.batch(step, layout, lr.dtype)
             if member.private:
-                loss, given = private_gradients(module, dict(zip(names, learned, strict=True)), x, y, member.size, recipe)
+                loss, given = private_gradients(
+                    module, dict(zip(names, learned, strict=True)), x, y, member.size, recipe
+                )
             else:
                 loss, given = _gradients(layout, module, learned, x, y)
             _take_step(layout, learned, given, momenta, rate)
