@@ -183,7 +183,7 @@ def test_units_are_well_formed(unit, tmp_path):
 def test_every_reason_for_a_refusal_is_explained():
     """The first word of every refusal in the source is a row of the page's table."""
     folder = ROOT / "src" / "fedsac"
-    sources = [*(folder / "federation").glob("*.py"), folder / "runs" / "screening.py"]
+    sources = [*(folder / "federation").glob("*.py"), folder / "defences" / "harm.py"]
     text = "\n".join(path.read_text() for path in sources)
     said = set(re.findall(r'(?:RefusedError|refuse)\((?:\w+, )?f?"([a-z]+): ', text)) | {"schema", "diverged", "harm"}
     assert {"identity", "step", "finite", "history"} <= said

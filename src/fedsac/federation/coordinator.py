@@ -124,8 +124,10 @@ class LedgerWatcher(Watcher):
         body = {name: record[name] for name in ("round", "answered", "failed", "bytes", "wire", "neurons")}
         body |= {name: record[name] for name in (HARDENED, "suspected") if name in record}
         self._session.ledger.append("round", **body, clients=list(clients), reputations=record["reputations"])
+        before = self._session.run.records[-2].get("suspected", {}) if record["round"] > 1 else {}
         for name, reason in record.get("suspected", {}).items():
-            self._session.say(f"round {record['round']}: {name} is set aside: {reason}")
+            if name not in before:
+                self._session.say(f"round {record['round']}: {name} is suspected: {reason}")
         answered = f"{len(record['answered'])} of {len(clients)} answered"
         self._session.say(f"round {record['round']} of {run.config.rounds}: {answered}")
 

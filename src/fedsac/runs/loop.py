@@ -112,6 +112,10 @@ def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engi
         run.settle()
         for name, reason in updates.remarks.get("refused", {}).items():
             watcher.note(f"round {run.round}: {name} is left out: {reason}")
+        before = run.records[-2].get("suspected", {}) if len(run.records) > 1 else {}
+        for name, reason in updates.remarks.get("suspected", {}).items():
+            if name not in before:
+                watcher.note(f"round {run.round}: {name} is suspected: {reason}")
         for i in updates.diverged:
             watcher.note(f"round {run.round}: {run.task.clients[i]} diverged (NaN or infinity) and was left out")
         watcher.round(run.info, run.records[-1])
