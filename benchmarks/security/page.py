@@ -26,6 +26,7 @@ TITLES = {  # of methods, in the order of the columns
 }
 Raw = dict[str, Any]
 Cells = dict[str, list[float | None]]
+Grouped = dict[tuple[str, ...], dict[float | None, list[Raw]]]  # by what was measured, and by noise
 
 
 def write(docs: Path) -> Path:
@@ -130,22 +131,20 @@ def _found(cells: Cells) -> str:
 def privacy_tables(rows: Sequence[Raw]) -> Iterator[str]:
     """Membership inference, gradient inversion, and the price of differential privacy."""
     yield from ("", "Membership inference: AUC, and true positives at 1 % false ones.", "")
-    yield "| from | attack | AUC | TPR | AUC, private | TPR, private |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: |"
     own = _grouped(rows, "membership", ("target", "attack"))
+    yield from _head(("from", "attack"), ("AUC", "TPR"), own)
     for (target, attack), of in own.items():
         cells = [f"{mean(row[key] for row in of[noise]):.3f}" for noise in _noises(of) for key in ("auc", "tpr")]
         yield f"| {target} | {attack} | " + " | ".join(cells) + " |"
     yield from ("", "Gradient inversion: samples recovered within 1 %; the median error of the nearest guess.", "")
-    yield "| what is sent | recovered | error | recovered, private | error, private | public digits as guesses |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
-    for (sent,), of in _grouped(rows, "inversion", ("sent",)).items():
-        cells = []
+    own = _grouped(rows, "inversion", ("sent",))
+    yield from _head(("what is sent", "public digits"), ("recovered", "error"), own)
+    for (sent,), of in own.items():
+        cells = [f"{mean(row['public'] for row in of[None]):.2g}"]
         for noise in _noises(of):
             cells.append(f"{mean(row['recovered'] for row in of[noise]):.2f}")
             cells.append(f"{mean(row['median'] for row in of[noise]):.2g}")
-        public = mean(row["public"] for row in of[None])
-        yield f"| {sent} | " + " | ".join(cells) + f" | {public:.2g} |"
+        yield f"| {sent} | " + " | ".join(cells) + " |"
     yield from ("", "The price of differential privacy: FedSAC, last round, `clip` 1.", "")
     yield "| data | noise | epsilon: least, median, most | alone: median | gamma | best | mean | best alone |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
@@ -154,14 +153,20 @@ def privacy_tables(rows: Sequence[Raw]) -> Iterator[str]:
             yield f"| {data} | {_price(noise, of[noise])} |"
 
 
+def _head(first: Sequence[str], columns: Sequence[str], own: Grouped) -> Iterator[str]:
+    """The first lines of a table that has some columns for each noise."""
+    noises = _noises(next(iter(own.values())))
+    named = [column if noise is None else f"{column}, noise {noise:g}" for noise in noises for column in columns]
+    yield "| " + " | ".join([*first, *named]) + " |"
+    yield "|" + " --- |" * len(first) + " ---: |" * len(named)
+
+
 def _noises(of: dict[float | None, list[Raw]]) -> list[float | None]:
     return sorted(of, key=lambda noise: noise or 0)
 
 
-def _grouped(
-    rows: Sequence[Raw], kind: str, keys: Sequence[str]
-) -> dict[tuple[str, ...], dict[float | None, list[Raw]]]:
-    found: dict[tuple[str, ...], dict[float | None, list[Raw]]] = defaultdict(lambda: defaultdict(list))
+def _grouped(rows: Sequence[Raw], kind: str, keys: Sequence[str]) -> Grouped:
+    found: Grouped = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["kind"] == kind:
             found[tuple(row[key] for key in keys)][row["noise"]].append(row)

@@ -14,8 +14,8 @@ from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, RULES, Config
 from fedsac.runs.start import run_together
 
-NOISE = 1.0  # that attacks are tried against
-NOISES = (0.5, NOISE, 2.0)  # that are priced
+ATTACKED = (None, 1.0, 4.0)  # noises that attacks are tried against
+NOISES = (None, 0.5, 1.0, 2.0)  # that are priced
 PRICED: dict[str, dict[str, Any]] = {  # settings of the runs that differential privacy is priced with
     "digits": {"rounds": 50, "hidden": (64, 64), "clients": 12},
     "fashion-mnist": {"rounds": 50, "hidden": (64, 64), "clients": 12, "samples_per_client": 2000},
@@ -43,13 +43,13 @@ def collect(out: Path, seeds: int, private_seeds: int, data: tuple[str, ...], da
 def _planned(
     seeds: int, private_seeds: int, data: tuple[str, ...], data_dir: str | None
 ) -> Iterator[tuple[str, Callable[[], list[Row]]]]:
-    for noise in (None, NOISE):
+    for noise in ATTACKED:
         for seed in range(seeds if noise is None else private_seeds):
             for kind in ("membership", "inversion"):
                 yield f"{kind}-{noise}-{seed}", partial(_attacked, kind, noise, seed)
     for named in data:
         for seed in range(private_seeds):
-            for noise in (None, *NOISES):
+            for noise in NOISES:
                 yield f"price-{named}-{noise}-{seed}", partial(_price, named, data_dir, noise, seed)
 
 
