@@ -90,7 +90,7 @@ def _text(cell: Cell, out: Path) -> str:
 
 
 def _clean(run: Raw) -> Raw:
-    return {"attack": "clean", "method": run["method"], "seed": run["seed"]} | run["clean"]
+    return {"attack": "clean", "method": run["method"], "seed": run["seed"], **run["clean"]}
 
 
 def write_lines(head: Raw, lines: Iterable[Raw]) -> str:

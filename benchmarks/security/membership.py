@@ -88,7 +88,7 @@ def lira(losses: np.ndarray, members: np.ndarray) -> np.ndarray:
     """The log likelihood ratio of each model's confidence on each sample, from those of the other models."""
     losses = np.clip(losses, 1e-9, 50)
     confidence = -losses - np.log(-np.expm1(-losses))
-    scores = np.empty_like(confidence)
+    scores: np.ndarray = np.empty_like(confidence)
     for model in range(len(losses)):
         others = np.arange(len(losses)) != model
         own, inside = confidence[others], members[others]

@@ -39,10 +39,10 @@ def write(docs: Path) -> Path:
     text = page.read_text()
     for name, lines in parts.items():
         marked = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
-        if not marked.search(text):
+        place = marked.search(text)
+        if place is None:
             raise FedsacError(f"{page} has no marks <!-- {name} --> and <!-- /{name} -->")
-        body = "\n".join(lines)
-        text = marked.sub(lambda found, body=body: found[1] + "\n" + body + found[2], text)
+        text = text[: place.end(1)] + "\n" + "\n".join(lines).strip() + "\n" + text[place.start(2) :]
     write_atomic(page, text.encode())
     return page
 
