@@ -26,7 +26,7 @@ from fedsac.runs.attack_table import Done, measured
 from fedsac.runs.start import run_together
 
 SCENES = ("pow", "dir:1.0")
-AT_ONCE = 60  # runs in a stack
+AT_ONCE = 40  # runs in a stack
 ABSENT = "absent:0.3"
 MEANT_FOR = {  # attacks that a defence is meant for
     "work": ("zero", "late-switch"),
@@ -37,7 +37,7 @@ MEANT_FOR = {  # attacks that a defence is meant for
 }
 ATTACKS = (
     *("zero", "stale", "random", "delta", "disguise", "late-switch"),
-    *("borrow", "borrow-noised", "borrow-global", "launder", "inflate", "slander"),
+    *("borrow", "borrow-noised", "borrow-global", "launder", "launder-tuned", "inflate", "slander"),
     *("hoard", "hoard-together", "regrow", "sybils", "cut-up", "merge"),
     *("label-flip", "backdoor", "sign-flip", "rescale", "alie", "ipm", "mimic"),
     *("label-flip@top", "backdoor@top", "sign-flip@top", "rescale@top", "alie@top", "ipm@top", "sole-holder@top"),

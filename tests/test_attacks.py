@@ -445,6 +445,12 @@ def test_a_resumed_run_ends_with_the_same_bytes(attack, after, tmp_path):
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
+def test_where_there_is_one_round_nobody_rejoins_not_even_when_the_run_is_taken_up_again(tmp_path):
+    done = fedsac.run(TINY.replace(rounds=1, attack="launder"), tmp_path / "run")
+    again = fedsac.resume(tmp_path / "run")
+    assert again.contributions == done.contributions == fedsac.run(TINY.replace(rounds=1)).contributions
+
+
 def test_attacks_share_a_stack_with_honest_runs_and_change_nothing_there():
     configs = [TINY, *(TINY.replace(attack=name) for name in ("zero", "launder", "label-flip", "sybils"))]
     together = fedsac.run_together(configs)

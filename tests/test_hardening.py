@@ -301,6 +301,8 @@ def test_a_borrowed_model_is_paid_without_the_defence_and_not_with_it():
 
 
 def test_who_launders_its_reward_is_recognised():
+    result, hostile, _ = attacked("borrow-global", "originals")
+    assert set(result.last["suspected"]) == set(hostile), "though both come with one model at the same time"
     result, hostile, _ = attacked("launder", "originals")
     assert set(result.last["suspected"]) == set(hostile)
     assert "the reward of" in result.last["suspected"][hostile[0]]

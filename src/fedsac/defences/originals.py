@@ -80,22 +80,24 @@ def copies(
     lengths = (own.params - initial).double().norm(dim=1).tolist()
     w, o = weights.tolist(), outputs.tolist()
     found: dict[str, Copy] = {}
-    for i in range(len(before.names), len(own.names)):
-        for j in range(len(everything.names)):
+    new_ones = range(len(before.names), len(own.names))
+    # What was there before comes first: of that there is no doubt who has it from whom.
+    in_turn = [j for j in range(len(everything.names)) if j not in new_ones] + list(new_ones)
+    for i in new_ones:
+        for j in in_turn:
             if j == i or constant[i] or not (w[i][j] < limits[0] or o[i][j] < limits[1]):
                 continue
-            newcomer = len(before.names) <= j < len(own.names)
-            if newcomer and (lengths[j], j) > (lengths[i], i):
+            if j in new_ones and (lengths[j], j) > (lengths[i], i):
                 continue  # the other one is the copy
             found.setdefault(own.names[i], Copy(everything.names[j], w[i][j], o[i][j], limits))
     return found
 
 
 def groups(found: Mapping[str, Copy], new: Sequence[str]) -> list[list[str]]:
-    """The newcomers whose models are alike, from the copies among them."""
+    """The newcomers whose models are alike, from the copies among them: not those who have theirs from elsewhere."""
     joined: list[set[str]] = []
     for name, copy in found.items():
-        if copy.of not in new:
+        if copy.of not in new or found.get(copy.of, copy).of not in new:
             continue
         alike = {name, copy.of}
         joined, apart = [], [*joined]

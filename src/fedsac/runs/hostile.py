@@ -42,7 +42,7 @@ def contributions(prepared: Prepared, run: Measurement, alone: Contributions, mo
 def rejoins_now(run: Running) -> bool:
     """Whether the run's hostile clients leave and rejoin now: after half of the rounds, once."""
     attack = run.prepared.attack
-    if attack is None or not attack.rejoins or run.round != max(1, run.prepared.config.rounds // 2):
+    if attack is None or not attack.rejoins or run.over or run.round != max(1, run.prepared.config.rounds // 2):
         return False
     return f"{run.task.clients[run.prepared.hostile[0]]}/{REJOINED}" not in run.memory
 
