@@ -236,9 +236,19 @@ def test_the_attacks_of_the_security_page():
     found = [(head, rows) for head, rows in tables("security.md") if head[0] == "attack"]
     assert files and len(found) == 4 * len(files)
     titles = {"FedSAC": "fedsac", "FedSAC+": "fedsac-plus"}
+    clean = [rows for head, rows in tables("security.md") if head[0] == "method"]
     for number, path in enumerate(files):
         cells = attack_cells(json.loads(path.read_text())["runs"])
         attacks = list(dict.fromkeys(attack for attack, _ in cells))
+        for title, seeds, *texts in clean[number]:
+            name, _, how = title.strip("*").partition(", ")
+            method = titles.get(name, name.lower()) + (f", {how}" if how else "")
+            own = [r for r in json.loads(path.read_text())["runs"] if (r["attack"], r["method"]) == ("clean", method)]
+            gammas = [
+                100 * np.corrcoef(r["contributions_test"], r["rewards"])[0, 1] for r in own if np.ptp(r["rewards"])
+            ]
+            expected = [mean(gammas), mean(max(r["rewards"]) for r in own), mean(mean(r["rewards"]) for r in own)]
+            assert len(own) == int(seeds) and all(map(rounded, texts, expected)), title
         for keys, (head, rows) in zip(
             (("gain",), ("best", "mean"), ("success",), ("recall", "false")), found[4 * number :], strict=False
         ):

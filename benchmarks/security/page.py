@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import mean, median
+from statistics import correlation, mean, median
 from typing import Any
 
 from fedsac.atomic import write_atomic
@@ -67,6 +67,14 @@ def attack_tables(raw: Raw) -> Iterator[str]:
         for attack in attacks:
             yield f"| `{attack}` | " + " | ".join(cell(by_attack[attack][name]) for name in wanted) + " |"
 
+    yield from ("", "Clean runs.", "", "| method | seeds | gamma | best reward | mean reward |")
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for name in methods:
+        own = [run for (method, _), run in clean.items() if method == name]
+        gamma = _mean(_gamma(run) for run in own)
+        scores = [mean(of(run["rewards"]) for run in own) for of in (max, mean)]
+        shown = "-" if gamma is None else f"{gamma:.1f}"
+        yield f"| {TITLES[name]} | {seeds[name]} | {shown} | {scores[0]:.3f} | {scores[1]:.3f} |"
     yield from table("The adversary's gain over honesty, in points.", _gain, methods, by_attack)
     yield from table("What honest clients lose, in points: the best reward / the mean.", _loss, methods, by_attack)
     aimed = [attack for attack, of in by_attack.items() if _mean(of[methods[0]]["success"]) is not None]
@@ -80,6 +88,12 @@ def attack_tables(raw: Raw) -> Iterator[str]:
     watched = [name for name in methods if any(_mean(of[name]["recall"]) is not None for of in by_attack.values())]
     yield from table("Found out: hostile clients (recall) / honest ones (false positives).", _found, watched, by_attack)
     yield ""
+
+
+def _gamma(run: Raw) -> float | None:
+    """100 times the correlation of contributions and rewards; None where all are paid the same."""
+    c, theta = run["contributions_test"], run["rewards"]
+    return 100 * correlation(c, theta) if len(set(c)) > 1 and len(set(theta)) > 1 else None
 
 
 def measured(run: Raw, clean: Raw) -> dict[str, float | None]:
