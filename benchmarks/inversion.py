@@ -165,11 +165,11 @@ def optimisation(victim: Victim, orders: int) -> Tensor:
         model = _drawn(generator)
         change, labels = victim.change(model, number), victim.y[_drawn_rows(victim, number)]
         start = torch.randn(len(labels), FEATURES, generator=generator, dtype=torch.float64)
-        guesses.append(_matching(model, change, labels, start, min(victim.batch, SAMPLES)))
+        guesses.append(matching(model, change, labels, start, min(victim.batch, SAMPLES)))
     return torch.cat(guesses)
 
 
-def _matching(model: Network, change: Tensor, labels: Tensor, start: Tensor, batch: int) -> Tensor:
+def matching(model: Network, change: Tensor, labels: Tensor, start: Tensor, batch: int) -> Tensor:
     """Inputs whose gradient is the negative `change`, sought from `start`."""
     guess = start.clone().requires_grad_()
     search = torch.optim.LBFGS([guess], max_iter=200, history_size=50, line_search_fn="strong_wolfe")
@@ -177,7 +177,8 @@ def _matching(model: Network, change: Tensor, labels: Tensor, start: Tensor, bat
     def distance() -> Tensor:
         search.zero_grad()
         params = model.params.clone().requires_grad_()
-        loss = torch.nn.functional.cross_entropy(Network(LAYOUT, params).logits(guess), labels, reduction="sum") / batch
+        logits = Network(model.layout, params).logits(guess)
+        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / batch
         (gradient,) = torch.autograd.grad(loss, params, create_graph=True)
         apart = ((gradient + change) ** 2).sum() / (change**2).sum()
         apart.backward()
@@ -202,12 +203,17 @@ def _drawn_rows(victim: Victim, number: int) -> np.ndarray:
     return client_batches(SAMPLES, victim.steps, victim.batch, rng).reshape(-1)
 
 
-def recovered(x: Tensor, guesses: Tensor) -> tuple[int, float]:
-    """How many of the samples `x` have a guess within 1 %, and the smallest relative error of all."""
+def nearest(x: Tensor, guesses: Tensor) -> Tensor:
+    """The relative error of the nearest guess to each of the samples `x`."""
     guesses = guesses[guesses.isfinite().all(1)]
     if not len(guesses):
-        return 0, float("inf")
-    errors = torch.stack([(torch.cdist(one[None], guesses).min() / one.norm()) for one in x])
+        return x.new_full((len(x),), float("inf"))
+    return torch.stack([(torch.cdist(one[None], guesses).min() / one.norm()) for one in x])
+
+
+def recovered(x: Tensor, guesses: Tensor) -> tuple[int, float]:
+    """How many of the samples `x` have a guess within 1 %, and the smallest relative error of all."""
+    errors = nearest(x, guesses)
     return int((errors <= CLOSE).sum()), float(errors.min())
 
 

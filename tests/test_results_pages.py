@@ -199,3 +199,106 @@ def test_units_of_networks_people_use():
         for text, part in ((row[4], in_units), (row[6], one["with_half_of_the_units"])):
             assert rounded(text.rstrip("%"), 100 * part / one["parameters"]), (row[0], text)
         assert float(row[8]) < 1e-9
+
+
+def attack_cells(raw):
+    """What the tables of an attack study say, from the raw runs: (attack, method) -> lists of values by seed."""
+    clean = {
+        (r["method"], r["seed"]): dict(zip(r["clients"], r["rewards"], strict=True))
+        for r in raw
+        if r["attack"] == "clean"
+    }
+    cells = defaultdict(lambda: defaultdict(list))
+    for run in (r for r in raw if r["attack"] != "clean"):
+        was, got = clean[run["method"], run["seed"]], dict(zip(run["clients"], run["rewards"], strict=True))
+        bad = set(run["attackers"]) | (set(was) - set(got))
+        good = [name for name in was if name not in bad]
+        kept = run["kept"] or [got[name] for name in run["attackers"]]
+        ends = dict(zip(run["attackers"], kept, strict=True))
+        if run["one_party"]:
+            gain = max(ends.values()) - max(was[name] for name in bad if name in was)
+        else:
+            gain = mean(ends[name] - was[name] for name in ends)
+        own = cells[run["attack"], run["method"]]
+        own["gain"].append(100 * gain)
+        own["best"].append(100 * (max(was[n] for n in good) - max(got[n] for n in good)))
+        own["mean"].append(100 * (mean(was[n] for n in good) - mean(got[n] for n in good)))
+        if run["success"]:
+            own["success"].append(dict(zip(run["clients"], run["success"], strict=True))[max(good, key=got.get)])
+        if run["found"] is not None:
+            own["recall"].append(len(set(run["found"]) & set(ends)) / len(ends))
+            own["false"].append(len(set(run["found"]) & set(good)) / len(good))
+    return cells
+
+
+def test_the_attacks_of_the_security_page():
+    files = sorted(path for path in (DOCS / "results/attacks").glob("*.json") if path.name != "privacy.json")
+    found = [(head, rows) for head, rows in tables("security.md") if head[0] == "attack"]
+    assert files and len(found) == 4 * len(files)
+    titles = {"FedSAC": "fedsac", "FedSAC+": "fedsac-plus"}
+    clean = [rows for head, rows in tables("security.md") if head[0] == "method"]
+    for number, path in enumerate(files):
+        cells = attack_cells(json.loads(path.read_text())["runs"])
+        attacks = list(dict.fromkeys(attack for attack, _ in cells))
+        for title, seeds, *texts in clean[number]:
+            name, _, how = title.strip("*").partition(", ")
+            method = titles.get(name, name.lower()) + (f", {how}" if how else "")
+            own = [r for r in json.loads(path.read_text())["runs"] if (r["attack"], r["method"]) == ("clean", method)]
+            gammas = [
+                100 * np.corrcoef(r["contributions_test"], r["rewards"])[0, 1] for r in own if np.ptp(r["rewards"])
+            ]
+            expected = [mean(gammas), mean(max(r["rewards"]) for r in own), mean(mean(r["rewards"]) for r in own)]
+            assert len(own) == int(seeds) and all(map(rounded, texts, expected)), title
+        for keys, (head, rows) in zip(
+            (("gain",), ("best", "mean"), ("success",), ("recall", "false")), found[4 * number :], strict=False
+        ):
+            named = [row[0].strip("`") for row in rows]
+            assert named == [a for a in attacks if keys != ("success",) or cells[a, "fedsac"]["success"]]
+            methods = [title.strip("*").partition(", ")[::2] for title in head[1:]]
+            methods = [titles.get(name, name.lower()) + (f", {how}" if how else "") for name, how in methods]
+            for attack, row in zip(named, rows, strict=True):
+                for method, text in zip(methods, row[1:], strict=True):
+                    values = [mean(cells[attack, method][key]) for key in keys if cells[attack, method][key]]
+                    assert len(text.split(" / ")) == len(keys) if values else text == "-", (attack, method, text)
+                    for part, value in zip(text.split(" / ") if values else (), values, strict=True):
+                        assert rounded(part, value), (path.name, attack, method, keys)
+
+
+def test_privacy_on_the_security_page():
+    rows = json.loads((DOCS / "results/attacks/privacy.json").read_text())["runs"]
+
+    def of(key, **wanted):
+        return mean(row[key] for row in rows if all(row.get(name) == value for name, value in wanted.items()))
+
+    by_head = {tuple(head[:2]): own for head, own in tables("security.md")}
+    noises = sorted({row["noise"] for row in rows if row["kind"] == "membership"}, key=lambda noise: noise or 0)
+    assert noises[0] is None and len(noises) > 1
+    membership = by_head["from", "attack"]
+    assert {(row[0], row[1]) for row in membership} == {
+        (row["target"], row["attack"]) for row in rows if row["kind"] == "membership"
+    }
+    for target, attack, *texts in membership:
+        columns = [(key, noise) for noise in noises for key in ("auc", "tpr")]
+        for text, (key, noise) in zip(texts, columns, strict=True):
+            assert rounded(text, of(key, kind="membership", target=target, attack=attack, noise=noise)), (
+                target,
+                attack,
+            )
+    for sent, *texts in by_head["what is sent", "public digits"]:
+        columns = [("public", None), *((key, noise) for noise in noises for key in ("recovered", "median"))]
+        for text, (key, noise) in zip(texts, columns, strict=True):
+            assert float(text) == pytest.approx(
+                of(key, kind="inversion", sent=sent, noise=noise), rel=0.051, abs=0.0051
+            )
+    priced = [row for row in rows if row["kind"] == "price"]
+    assert len(by_head["data", "noise"]) == len({(row["data"], row["noise"]) for row in priced})
+    for data, noise, spent, alone, *texts in by_head["data", "noise"]:
+        own = [
+            row for row in priced if row["data"] == data and row["noise"] == (None if noise == "none" else float(noise))
+        ]
+        for text, key in zip(texts, ("gamma", "best", "mean", "best_alone"), strict=True):
+            assert rounded(text, mean(row[key] for row in own)), (data, noise, key)
+        if noise != "none":
+            for text, pick in zip(spent.split(", "), (min, np.median, max), strict=True):
+                assert rounded(text, mean(float(pick(row["epsilon"])) for row in own)), (data, noise)
+            assert rounded(alone, mean(float(np.median(row["epsilon_alone"])) for row in own))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr")
 
+from fedsac.core import accountant
 from fedsac.core.units import Layout
 from fedsac.errors import FedsacError
 from fedsac.federation import privacy
@@ -253,7 +254,7 @@ OPACUS = [  # probability of a draw, noise, steps, delta; epsilon by Opacus 1.6.
 
 @pytest.mark.parametrize(("q", "noise", "steps", "delta", "expected"), OPACUS)
 def test_epsilon_is_opacus(q, noise, steps, delta, expected):
-    found = privacy.epsilon([steps * d for d in privacy.step_divergence(q, noise)], delta)
+    found = accountant.epsilon([steps * d for d in accountant.step_divergence(q, noise)], delta)
     assert found == pytest.approx(expected, rel=1e-9)
 
 
@@ -261,7 +262,7 @@ def test_epsilon_is_opacus(q, noise, steps, delta, expected):
 @given(q=st.floats(0.001, 1), noise=st.floats(0.5, 10), steps=st.integers(1, 1000))
 def test_epsilon_grows_with_steps_and_draws_and_falls_with_noise(q, noise, steps):
     def epsilon(q, noise, steps):
-        return privacy.epsilon([steps * d for d in privacy.step_divergence(q, noise)], 1e-5)
+        return accountant.epsilon([steps * d for d in accountant.step_divergence(q, noise)], 1e-5)
 
     here = epsilon(q, noise, steps)
     assert 0 <= here <= epsilon(q, noise, 2 * steps) + 1e-12
@@ -298,8 +299,8 @@ def test_a_private_site_takes_part_counts_its_epsilon_and_stops_at_its_limit(sil
     folder = federation(tmp_path / "fed", silos, limits=True, **RUN | {"rounds": 3})
     edit(folder / "b" / "site.toml", clip=1.0, noise=2.0)
     q, steps = 32 / 150, 20
-    divergences = [(60 + 2 * steps) * d for d in privacy.step_divergence(q, 2.0)]
-    after_two = privacy.epsilon(divergences, 1e-5)
+    divergences = [(60 + 2 * steps) * d for d in accountant.step_divergence(q, 2.0)]
+    after_two = accountant.epsilon(divergences, 1e-5)
     edit(folder / "b" / "site.toml", most_epsilon=after_two + 1e-6)
     found = coordinate(folder)
     assert ["b" in record["answered"] for record in found.records] == [True, True, False]

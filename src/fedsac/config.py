@@ -98,6 +98,10 @@ class Config:
     momentum: float = _option(0.0, "of the clients' SGD; begins anew in every round")
     weight_decay: float = _option(0.0, "of the clients' SGD, added to the gradient")
     clip: float | None = _option(None, "longest gradient of a client's step (L2 norm); longer ones are shortened")
+    noise: float | None = _option(
+        None, "differential privacy: noise of a step, a multiple of clip, which is then of each sample's gradient"
+    )
+    delta: float = _option(1e-5, "of differential privacy: the chance that epsilon does not hold")
     lr_schedule: str = _option("constant", "learning rate over the rounds: constant, cosine or step (/10 at 1/2, 3/4)")
     class_weights: str = _option(
         "none", "in training: none, or balanced: each class counts as much as any other, by whoever trains' own counts"
@@ -141,6 +145,9 @@ class Config:
         self._number("weight_decay", lambda v: 0 <= v <= 1e30, "a number of at least 0, and at most 1e30")
         if self.clip is not None:
             self._number("clip", lambda v: 1e-30 <= v <= 1e30, "a number above 0, from 1e-30 to 1e30")
+        self._number("delta", lambda v: 0 < v < 1, "a number above 0 and below 1")
+        if self.noise is not None:
+            self._check_privacy()
         self._one_of("lr_schedule", SCHEDULES)
         self._one_of("batch_norm", BATCH_NORMS)
         self._one_of("class_weights", CLASS_WEIGHTS)
@@ -190,6 +197,20 @@ class Config:
         elif self.attackers is not None:
             raise FedsacError(f"attackers {self.attackers}: nobody is hostile without an attack; name one")
 
+    def _check_privacy(self) -> None:
+        """Raise where training with noise would not be differentially private."""
+        self._number("noise", lambda v: 0 < v <= 1e30, "a number above 0, and at most 1e30")
+        if self.clip is None:
+            raise FedsacError("noise is a multiple of the longest gradient of a sample: name that, too, as in --clip 1")
+        if self.augment is not None:
+            raise FedsacError("noise: with differential privacy images are not augmented; leave augment out")
+        if self.class_weights != "none":
+            raise FedsacError("noise: with differential privacy all samples count alike; leave class_weights out")
+        if self.contribution != "standalone":
+            raise FedsacError(
+                f"noise: contribution {self.contribution} trains more than epsilon is counted for; leave it out"
+            )
+
     def _whole(self, name: str, least: int) -> None:
         """Check that a setting is a whole number of at least `least`."""
         value = getattr(self, name)
@@ -229,7 +250,9 @@ class Config:
     def recipe(self) -> Recipe:
         """How clients train, beside the learning rate."""
         augment = augmentations(self.augment)
-        return Recipe(self.momentum, self.weight_decay, self.clip, augment, self.batch_norm, self.class_weights)
+        return Recipe(
+            self.momentum, self.weight_decay, self.clip, augment, self.batch_norm, self.class_weights, self.noise
+        )
 
     @property
     def effective_split_seed(self) -> int:

@@ -1,4 +1,4 @@
-"""How clients train beside the learning rate: momentum, weight decay, clipping, augmentation, batch norm, class
+"""How clients train beside the learning rate: momentum, weight decay, clipping, noise, augmentation, batch norm, class
 weights. Loads no torch."""
 
 import math
@@ -17,7 +17,8 @@ class Recipe:
     """`momentum` (its running mean begins anew in every round), `weight_decay` (added to the gradient, as torch's SGD
     does), `clip`: the longest gradient; `augment`: of flip and crop those that are wanted; `batch_norm`: where the
     statistics come from by which a model is scored (docs/any-network.md); `class_weights`: whether the samples of a
-    batch weigh alike, or by `Batches.weight` (docs/decisions.md)."""
+    batch weigh alike, or by `Batches.weight` (docs/decisions.md). `noise`, a multiple of `clip`, makes it
+    differentially private: each sample's gradient is shortened to `clip` then, and noise is added to their sum."""
 
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -25,6 +26,7 @@ class Recipe:
     augment: tuple[str, ...] = ()
     batch_norm: str = "validation"
     class_weights: str = "none"
+    noise: float | None = None
 
     @property
     def plain(self) -> bool:

@@ -100,6 +100,13 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
         f"wire, a round: {sent['down'] / 1e6:.2f} MB down, {sent['up'] / 1e6:.2f} MB up (full models: {full / 1e6:.2f} "
         f"MB each way). {result.seconds:.0f} s."
     )
+    if (privacy := result.privacy) is not None:
+        alone_only, every = privacy["epsilon_alone"], privacy["epsilon"]
+        console.print(
+            f"Differential privacy: epsilon {min(every):.2f} (the client with the most data) to {max(every):.2f} (the "
+            f"least) for training alone and all rounds, {min(alone_only):.2f} to {max(alone_only):.2f} for training "
+            f"alone, at delta {privacy['delta']:g}."
+        )
     if result.folder is not None:
         console.print(f"Everything is in {result.folder} (start with its README.md).", soft_wrap=True)
     if page is not None:

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from fedsac.clients.population import Clients
-from fedsac.clients.training import Job, PendingTraining, Trained, train
+from fedsac.clients.training import Job, PendingTraining, Trained, is_private, train
 from fedsac.compute import evaluation
 from fedsac.core.transfer import to_device
+from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, State, Updates
 
 Absent = Callable[[int, str], bool]
@@ -41,6 +42,9 @@ class LocalRound:
     def __init__(
         self, work: Sequence[RunRound], absent: Absent, conducts: Sequence[Conduct | None] | None = None
     ) -> None:
+        for clients, given, _ in work:
+            if is_private(clients) and (given.local_losses or given.batch_losses):
+                raise FedsacError("noise: this method has clients report losses, which no epsilon covers; take another")
         self._work, self._absent = work, absent
         self._conducts = conducts or [None] * len(work)
         self._training = PendingTraining(

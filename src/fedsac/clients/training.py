@@ -175,17 +175,27 @@ def _batches(jobs: list[Job], device: torch.device, dtype: torch.dtype) -> Batch
         start = draws[key][0]
         which += range(start, start + len(job.clients.names))
     drawn = [job for _, job in draws.values()]
-    rows, weight = batches.stacked_batches(
+    wanted = (
         [own for job in drawn for own in job.clients.rows],
         [count for job in drawn for count in job.steps],
         jobs[0].clients.batch,
         [stream(job.clients.seed, job.purpose, job.round, name) for job in drawn for name in job.clients.names],
-        [job.clients.sample_weights(own) for job in drawn for own in job.clients.rows],
     )
+    if is_private(jobs[0].clients):
+        rows, weight = batches.drawn_batches(*wanted)
+    else:
+        weights = [job.clients.sample_weights(own) for job in drawn for own in job.clients.rows]
+        rows, weight = batches.stacked_batches(*wanted, weights)
     on_device = to_device(torch.from_numpy(rows), device), to_device(torch.from_numpy(weight).to(dtype), device)
     augment, seeds = _drawn_for_modules(drawn, rows.shape, device)
-    made = Batches(*on_device, augment=augment, seeds=seeds, sizes=torch.from_numpy((weight[0] > 0).sum(1)))
+    sizes = [min(job.clients.batch, len(own)) for job in drawn for own in job.clients.rows]
+    made = Batches(*on_device, augment=augment, seeds=seeds, sizes=torch.tensor(sizes))
     return made.ordered(torch.tensor(which)) if len(drawn) < len(jobs) else made
+
+
+def is_private(clients: Clients) -> bool:
+    """Whether clients train with differential privacy."""
+    return isinstance(clients.layout, ModuleLayout) and clients.layout.recipe.noise is not None
 
 
 def _drawn_for_modules(

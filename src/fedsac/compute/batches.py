@@ -1,4 +1,5 @@
-"""Which samples a client trains on at each step: a new shuffle every epoch, the incomplete last batch dropped."""
+"""Which samples a client trains on at each step: a new shuffle every epoch, the incomplete last batch dropped; or, for
+differential privacy, each sample by itself at random."""
 
 from collections.abc import Sequence
 
@@ -26,6 +27,26 @@ def balanced_weights(labels: np.ndarray) -> np.ndarray:
     _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     weights: np.ndarray = len(labels) / (len(counts) * counts[classes])
     return weights
+
+
+def drawn_batches(
+    rows: Sequence[np.ndarray], steps: Sequence[int], batch: int, rngs: Sequence[np.random.Generator]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Batches of S clients as `stacked_batches` has them, in which every sample of a client's is by itself with
+    probability min(1, batch / samples), as the accountant of differential privacy assumes. A weight is 1/(samples
+    expected), or 0 for padding: a batch may be empty, or larger than `batch`."""
+    picks = [
+        [np.flatnonzero(rng.random(len(own)) < batch / len(own)) for _ in range(count)]
+        for own, count, rng in zip(rows, steps, rngs, strict=True)
+    ]
+    width = max(1, max(len(one) for own in picks for one in own))
+    picked = np.zeros((max(steps), len(rows), width), dtype=np.int64)
+    weight = np.zeros((max(steps), len(rows), width))
+    for i, own in enumerate(rows):
+        for step, one in enumerate(picks[i]):
+            picked[step, i, : len(one)] = own[one]
+            weight[step, i, : len(one)] = 1 / min(batch, len(own))
+    return picked, weight
 
 
 def stacked_batches(

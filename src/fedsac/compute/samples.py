@@ -32,7 +32,7 @@ class Batches:
 
     For networks that are no perceptrons: `augment` [steps, S, batch, 3], how each image is changed (turned, moved down
     and to the right), and `seeds` [S], of what the network itself draws (dropout); None: nothing is. `sizes` [S]:
-    samples in each member's batches, known on the CPU as `seeds` are.
+    samples in each member's batches (with differential privacy: expected ones), known on the CPU as `seeds` are.
     """
 
     rows: Tensor

@@ -29,6 +29,7 @@ SITE_KEYS = ("public_key", "status")  # what sites.json says of each site
 EXCLUDED_SETTINGS = (  # settings of `fedsac run` that a federation's [run] does not have
     *("data", "scene", "clients", "share", "samples_per_client", "split_seed", "label", "data_dir", "schema"),
     *("behaviour", "attack", "attackers", "contributions", "network", "standalone_checkpoints", "refuse", "hardened"),
+    *("noise", "delta"),
 )
 HARMFUL, NOTHING = "harmful", "nothing"  # which replies are refused though they are in order
 TAKING_PART, CONTRIBUTION = "taking-part", "contribution"  # what sites are paid for
@@ -107,6 +108,8 @@ class Federation:
                     "attackers": "they are simulated, and these sites are real",
                     "contributions": "they are measured when a site joins",
                     "network": "name it as model in [federation]",
+                    "noise": "a site decides by itself, in its site.toml",
+                    "delta": "a site decides by itself, in its site.toml",
                     "refuse": "name it in [federation]",
                     "schema": "it lies beside this file, as schema.toml",
                     "hardened": "name it in [federation]",

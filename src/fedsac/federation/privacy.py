@@ -1,28 +1,24 @@
 """Training with differential privacy at a site: clipped gradients, noise, and the epsilon that was spent.
 
 DP-SGD (Abadi et al. 2016): each step draws every sample with probability q, clips each sample's gradient to the length
-`clip`, adds noise of `noise` x `clip` to their sum, and divides by the expected batch. The privacy spent is accounted
-for in Renyi's divergence (Mironov, Talwar, Zhang 2019), for two data sets of which one has one sample more. Draws and
-noise come from the system's secure generator: the coordinator knows the run's seed.
+`clip`, adds noise of `noise` x `clip` to their sum, and divides by the expected batch (`core.accountant` says what that
+spends). Draws and noise come from the system's secure generator: the coordinator knows the run's seed.
 """
 
-import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedsac.core.accountant import ORDERS, epsilon, step_divergence
 from fedsac.federation.declining import DeclinedError
 from fedsac.federation.disclosure import secure_normal
 from fedsac.federation.folder import SiteSettings, read_json, write_json
 from fedsac.models.network import Network
 
-ORDERS = range(2, 257)
 SPENT_FILE = "privacy.json"
 
 
@@ -58,39 +54,6 @@ def train_privately(start: Network, x: Tensor, y: Tensor, how: PrivateTraining) 
 def _secure_uniform(count: int) -> np.ndarray:
     bits = np.frombuffer(os.urandom(8 * count), np.uint64)
     return np.asarray((bits >> np.uint64(11)) * 2.0**-53)
-
-
-@cache
-def step_divergence(q: float, noise: float) -> tuple[float, ...]:
-    """Renyi's divergence of one step at each of ORDERS, where each sample is drawn with probability q."""
-    if q >= 1:
-        return tuple(a / (2 * noise**2) for a in ORDERS)
-    return tuple(_sampled_divergence(q, noise, a) for a in ORDERS)
-
-
-def _sampled_divergence(q: float, noise: float, a: int) -> float:
-    """Of the sampled Gaussian mechanism at an integer order: log of the sum over k of
-    C(a, k) (1-q)^(a-k) q^k exp(k (k-1) / (2 noise^2)), divided by a - 1."""
-    logs = [
-        math.lgamma(a + 1)
-        - math.lgamma(k + 1)
-        - math.lgamma(a - k + 1)
-        + (a - k) * math.log1p(-q)
-        + k * math.log(q)
-        + k * (k - 1) / (2 * noise**2)
-        for k in range(a + 1)
-    ]
-    top = max(logs)
-    return (top + math.log(math.fsum(math.exp(term - top) for term in logs))) / (a - 1)
-
-
-def epsilon(divergences: Sequence[float], delta: float) -> float:
-    """The epsilon at `delta` of a mechanism with these divergences at ORDERS (Balle et al. 2020, Theorem 21)."""
-    found = [
-        d + math.log1p(-1 / a) - (math.log(delta) + math.log(a)) / (a - 1)
-        for a, d in zip(ORDERS, divergences, strict=True)
-    ]
-    return max(0.0, min(found))
 
 
 def spend(site: SiteSettings, samples: int, batch: int, steps: int) -> float:

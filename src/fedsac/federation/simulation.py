@@ -79,7 +79,7 @@ def _wait(federation: Federation, control: FlowerControl, run: str) -> None:
 
 def deal_out(config: Config, path: Path) -> None:
     """A federation's folder with one site for each client of a config, and its data in it."""
-    for name in ("behaviour", "attack", "contributions", "standalone_checkpoints"):
+    for name in ("behaviour", "attack", "contributions", "standalone_checkpoints", "noise"):
         if getattr(config, name) != getattr(DEFAULTS, name):
             option = name.replace("_", "-")
             raise FedsacError(f"engine flower-simulation has no {name}; leave --{option} out, or use --engine local")

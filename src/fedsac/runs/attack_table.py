@@ -142,9 +142,11 @@ def _raw(one: Done) -> dict[str, Any]:
     summary, records = one.attacked
     clean = one.clean[0]
     named = {key: sum(len(record.get(key, ())) for record in records) for key in NAMING}
+    found = detected(summary, records)
     return {
         **{"attack": one.attack, "method": one.method, "seed": one.seed},
-        **{key: summary["attack"][key] for key in ("attackers", "kept", "success", "removed")},
+        **{key: summary["attack"][key] for key in ("attackers", "one_party", "kept", "success", "removed")},
+        "found": None if found is None else sorted(found),
         "named": {key: count for key, count in named.items() if count},
         "clients": summary["client_names"],
         "rewards": summary["rewards"],

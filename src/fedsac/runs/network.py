@@ -31,9 +31,19 @@ def started(config: Config, dealt: Split) -> Start:
         recipe=config.recipe,
     )
     start = initial_network(config.network, spec)
+    if config.noise is not None and isinstance(start.layout, ModuleLayout):
+        _check_private(config, start.layout.template)
     if isinstance(start.layout, ModuleLayout) and start.layout.input.tokens:
         _check_tokens(config, data, start.layout.template)
     return start
+
+
+def _check_private(config: Config, module: nn.Module) -> None:
+    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
+        raise FedsacError(
+            f"noise: network {config.network} has batch norm, by which a sample changes the gradients of others: no "
+            "epsilon holds; take a network with another norm, as resnet18-gn:WIDTH"
+        )
 
 
 def _check_tokens(config: Config, data: DataSet, module: nn.Module) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedsac.config import FORMAT_VERSION, Config
 from fedsac.contributions.base import Contributions
+from fedsac.core.accountant import spent
 from fedsac.core.fairness import bcf
 from fedsac.core.module_layout import AnyLayout
 from fedsac.models.files import AnyNetwork
@@ -68,6 +69,20 @@ class Result:
         return self.layout.parameters * DTYPE_BYTES[self.config.dtype]
 
     @property
+    def privacy(self) -> dict[str, Any] | None:
+        """What each client has spent of its privacy, at `delta`: epsilon of training alone, and of that and all rounds;
+        None without differential privacy. A client that is away spends no more."""
+        c = self.config
+        if c.noise is None:
+            return None
+
+        def epsilons(steps: int) -> list[float]:
+            return [spent(n, c.batch, steps, c.noise or 0.0, c.delta) for n in self.samples]
+
+        every = epsilons(c.alone() + c.rounds * c.local_steps)
+        return {"delta": c.delta, "epsilon_alone": epsilons(c.alone()), "epsilon": every}
+
+    @property
     def results(self) -> dict[str, dict[str, Any]]:
         """`last`, `selected` and `best`: each the numbers of one round, chosen as its label says."""
         return {label: reported(record) for label, record in chosen(self.records, self.contributions).items()}
@@ -115,5 +130,6 @@ class Result:
             },
             "reward_bytes": self.reward_bytes,
             "results": self.results,
+            **({} if self.privacy is None else {"privacy": self.privacy}),
             **({} if self.attack is None else {"attack": self.attack}),
         }

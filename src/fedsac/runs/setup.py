@@ -43,6 +43,7 @@ SETUP_INDEPENDENT = (
 LATER = (
     *("metric", "standalone_checkpoints", "refuse", "attack", "attackers", "hardened"),
     *("momentum", "weight_decay", "clip", "lr_schedule", "augment", "batch_norm", "class_weights"),
+    *("noise", "delta"),
 )
 MAX_THREADS = 4  # that deal out data sets: each needs hundreds of megabytes
 
