@@ -13,7 +13,6 @@ import signal
 import sys
 from pathlib import Path
 
-from benchmarks.studies.carrying_out import Lines
 from fedsac.errors import FedsacError
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -64,14 +63,14 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def carry_out_attacks(chosen: argparse.Namespace) -> None:
-    from benchmarks.security.attacks import PARTS, Cell, collect
+    from benchmarks.security.attacks import PARTS, Cell, Progress, collect
 
     changes = {name: getattr(chosen, name) for name in ("device", "data_dir", "rounds")}
     for data in chosen.data.split(","):
         for scene in chosen.scenes.split(","):
             given = {name: value for name, value in changes.items() if value is not None}
             cell = Cell(data, scene, chosen.seeds, chosen.attacks, given)
-            print(collect(cell, chosen.out, Lines(), [chosen.only] if chosen.only else list(PARTS)), flush=True)
+            print(collect(cell, chosen.out, Progress(), [chosen.only] if chosen.only else list(PARTS)), flush=True)
 
 
 def measure_privacy(chosen: argparse.Namespace) -> None:

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.studies.carrying_out import Lines
 from fedsac.atomic import write_atomic
 from fedsac.config import ALL, FORMAT_VERSION, RULES, Config
 from fedsac.errors import FedsacError
 from fedsac.paper.settings import preset
 from fedsac.runs.attack_table import STUDY
 from fedsac.runs.attacking import Study, attacks_named, begin, begun, carry_out
-from fedsac.runs.watcher import Watcher
 
 PLAIN = "plain"
 PARTS = {  # studies of a cell, and their methods: as they are, and hardened
@@ -54,7 +54,17 @@ class Cell:
         return Study(base, attacks_named(self.attacks), PARTS[part], self.seeds, OPTIONS if part == PLAIN else {})
 
 
-def collect(cell: Cell, out: Path, watcher: Watcher, parts: Iterable[str] = tuple(PARTS)) -> Path:
+class Progress(Lines):
+    """Without what single runs remark: there would be thousands of lines about who is suspected."""
+
+    def note(self, text: str) -> None:
+        pass
+
+    def stage(self, where: str, what: str, runs: int) -> None:
+        self.line(f"{where}: {what}, {runs} to do")
+
+
+def collect(cell: Cell, out: Path, watcher: Progress, parts: Iterable[str] = tuple(PARTS)) -> Path:
     """Carry out what is missing of a cell below `out`. Returns the raw file of all parts that are done."""
     for part in parts:
         folder = out / cell.name / part
@@ -62,14 +72,10 @@ def collect(cell: Cell, out: Path, watcher: Watcher, parts: Iterable[str] = tupl
             begin(cell.study(part), folder)
         elif (there := begun(folder)) != cell.study(part):
             raise FedsacError(f"{folder} holds another study ({there.seeds} seeds); name another folder, or remove it")
-        carry_out(folder, watcher, partial(_say, watcher, f"{cell.name}, {part}"))
+        carry_out(folder, watcher, partial(watcher.stage, f"{cell.name}, {part}"))
     written = out / f"{cell.name}.json"
     write_atomic(written, _text(cell, out).encode())
     return written
-
-
-def _say(watcher: Watcher, where: str, what: str, runs: int) -> None:
-    watcher.note(f"{where}: {what}, {runs} to do")
 
 
 def _text(cell: Cell, out: Path) -> str:

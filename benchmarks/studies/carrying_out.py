@@ -90,9 +90,12 @@ class Lines(Watcher):
         self._say(f"round {record['round']} of {run.config.rounds}, {run.name}; {self._rounds} rounds done")
 
     def note(self, text: str) -> None:
+        self.line(text)
+
+    def line(self, text: str) -> None:
         print(f"{time.monotonic() - self._start:7.0f} s  {text}", flush=True)
 
     def _say(self, text: str) -> None:
         if time.monotonic() - self._said >= self.SECONDS:
             self._said = time.monotonic()
-            self.note(text)
+            self.line(text)
