@@ -91,7 +91,9 @@ def test_the_run_and_its_predictions(carried_out):
     folder, printed = carried_out
     summary = json.loads((folder / "run" / "summary.json").read_text())
     assert summary["metric"] == "auc" and min(summary["rewards"]) > 0.97
-    accuracy = re.search(r"accuracy (\d\.\d+), log-loss \d\.\d+ on 40", printed[next(c for c in COMMANDS if "--silo west" in c)])
+    accuracy = re.search(
+        r"accuracy (\d\.\d+), log-loss \d\.\d+ on 40", printed[next(c for c in COMMANDS if "--silo west" in c)]
+    )
     assert accuracy is not None and float(accuracy[1]) > 0.9
     assert len((folder / "classes.csv").read_text().splitlines()) == 150
 

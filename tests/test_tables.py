@@ -95,6 +95,61 @@ def test_nothing_is_said_of_sound_data(capsys):
     assert concerns_of(load("others")) == ()
 
 
+def test_one_class_that_nearly_all_have_is_said_where_accuracy_is_the_score(capsys):
+    """One ill in twenty: all rewards were alike, gamma had no value, and nothing said why."""
+    folder = silos(Path("own"))
+    for path in folder.iterdir():
+        head, *rows = path.read_text().splitlines()
+        ill = [row for row in rows if row.endswith(",1")]
+        kept = [row for row in rows if row.endswith(",0")] + ill[:1]
+        path.write_text("\n".join([head, *kept]) + "\n")
+    told = "warning: validation: label '0' has 9"
+    assert main(["data", "check", "own"]) == 0
+    assert told in capsys.readouterr().out
+    assert main(["run", "--data", "own", *QUICK, "--out", "run"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert told in said and "--metric balanced-accuracy, macro-f1 or auc" in said
+    assert main(["run", "--data", "own", *QUICK, "--metric", "macro-f1", "--out", "other"]) == 0
+    assert told not in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_remedy_of_swapped_labels_works_as_it_is_written(capsys):
+    silos(Path("own"), flipped=("a",))
+    assert main(["schema", "propose", "own"]) == 0
+    assert main(["data", "check", "own"]) == 0
+    assert "under [silos.a.labels]" in capsys.readouterr().out
+    with Path("own/schema.toml").open("a") as file:
+        file.write('\n[silos.a.labels]\n0 = "1"\n1 = "0"\n')
+    assert main(["data", "check", "own"]) == 0
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_the_proposal_that_check_names_can_be_typed(capsys):
+    made = {"outcome": ("ill", "well"), "ward": ("east", "east", "west", "west")}
+    silos(Path("own"), **{name: lambda rows, of=of: of * (rows // len(of)) for name, of in made.items()})
+    assert main(["data", "check", "own", "--label", "outcome"]) == 2
+    remedy = capsys.readouterr().err.split("; fedsac ")[1].split(" says ")[0]
+    assert remedy == "schema propose own --label outcome"
+    assert main(remedy.split()) == 0
+    # With a schema, another proposal would be refused, and is not advised.
+    Path("own/a.csv").write_text(Path("own/a.csv").read_text().replace(",well,", ",unwell,"))
+    assert main(["data", "check", "own"]) == 2
+    assert "propose" not in capsys.readouterr().err
+
+
+def test_rows_in_other_units_are_predicted_with_a_warning(capsys):
+    """They were predicted without a word."""
+    silos(Path("own"), factor={"c": 1000.0})
+    assert main(["schema", "propose", "own"]) == 0
+    assert main(["run", "--data", "own", *QUICK, "--out", "run"]) == 0
+    for model, silo, warned in (("a", [], True), ("c", [], True), ("c", ["--silo", "c"], False)):
+        capsys.readouterr()
+        assert main(["predict", f"run/rewards/{model}.safetensors", "own/c.csv", *silo, "--out", "p.csv"]) == 0
+        said = capsys.readouterr().err
+        assert ("warning: own/c.csv: column 'dose': its median is" in said) == warned
+        assert ("--silo corrects" in said) == (warned and model == "c")
+
+
 def test_numbers_beyond_all_measure_are_looked_at_without_a_word_from_numpy():
     folder = silos(Path("own"), factor=dict.fromkeys("abc", 1e300) | {"validation": 1e307})
     assert all("dose" in line for line in concerns_of(load(str(folder))))

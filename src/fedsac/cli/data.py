@@ -1,6 +1,7 @@
 """`fedsac data list | fetch | check`."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,9 @@ def fetch(chosen: argparse.Namespace) -> None:
 
 def check(chosen: argparse.Namespace) -> None:
     from fedsac.data import catalogue
-    from fedsac.data.concerns import concerns_of
+    from fedsac.data.concerns import ACCURACY, concerns_of
     from fedsac.data.schema.problems import ProblemsError
+    from fedsac.data.tabular import schema_for
 
     try:
         data = catalogue.checked(chosen.name, chosen.data_dir, chosen.label, chosen.schema)
@@ -66,8 +68,16 @@ def check(chosen: argparse.Namespace) -> None:
         for problem in error.problems:
             print(problem)
         count = len(error.problems)
-        hint = "" if chosen.schema else f"; fedsac schema propose {chosen.name} says what could be made of it"
+        hint = "" if schema_for(chosen.name, chosen.schema) else _proposal(chosen)
         raise FedsacError(f"{chosen.name}: {count} problem{'s' * (count > 1)}{hint}") from None
-    for concern in concerns_of(data):
+    for concern in concerns_of(data, ACCURACY):
         print(f"warning: {concern}")
     print(catalogue.described(data))
+
+
+def _proposal(chosen: argparse.Namespace) -> str:
+    """The command that makes a schema, as it can be typed."""
+    from fedsac.data.catalogue import DEFAULT_LABEL
+
+    label = "" if chosen.label == DEFAULT_LABEL else f" --label {shlex.quote(chosen.label)}"
+    return f"; fedsac schema propose {shlex.quote(chosen.name)}{label} says what could be made of it"

@@ -130,7 +130,7 @@ def _inputs(model: Any, chosen: argparse.Namespace) -> "tuple[np.ndarray, list[s
 
 def _raw_inputs(table: "TableSchema", path: Path, silo: str | None) -> "tuple[np.ndarray, list[str] | None]":
     """Features and labels of rows as they stand in a file, by the model's own schema."""
-    from fedsac.data.schema.fitting import fit, known_names
+    from fedsac.data.schema.fitting import fit, in_other_units, known_names
     from fedsac.data.schema.problems import ProblemsError
     from fedsac.data.schema.raw import read_raw
 
@@ -142,6 +142,9 @@ def _raw_inputs(table: "TableSchema", path: Path, silo: str | None) -> "tuple[np
     fitted, problems = fit(read_raw(path, known_names(table)), table, silo, new_rows=True)
     if fitted is None:
         raise ProblemsError(problems)
+    for told in in_other_units(fitted, table):
+        own = f"; --silo corrects what the schema does for {', '.join(table.silos)}" if table.silos and not silo else ""
+        print(f"fedsac: warning: {path}: {told} The predictions are then worth nothing{own}", file=sys.stderr)
     return fitted.x, fitted.labels
 
 

@@ -54,6 +54,8 @@ def do_propose(chosen: argparse.Namespace) -> None:
         f"{out}: {len(schema.columns)} columns as {len(schema.features)} inputs, {len(schema.drop)} left out, classes "
         f"{', '.join(schema.classes)}; fitted on {raw.where}. Read it before you agree on it"
     )
+    if not first.is_dir() or out.parent != first:  # only a folder's own is found by itself
+        print(f"use it with: fedsac run --data {first} --schema {out}")
 
 
 def do_check(chosen: argparse.Namespace) -> None:

@@ -11,12 +11,14 @@ from fedsac.models.table import NUMBER
 SAME_SHARE = 0.99  # of a column's values that are alike, for it to be called near-constant
 SIGMAS = 3.0  # below chance, and above it on held-out samples of the server's, before labels are called swapped
 MAX_ROWS = 2000  # of each silo that are looked at, but for identifiers
+MOST = 0.9  # of the samples in one class, from where on accuracy hardly sees the others
 VALIDATION = "validation"
+ACCURACY = "accuracy"
 
 
-def concerns_of(data: DataSet) -> tuple[str, ...]:
-    """What looks wrong with a table, or with a folder of silos that are tables; nothing is looked for in images, nor in
-    what has as many columns as images have."""
+def concerns_of(data: DataSet, metric: str | None = None) -> tuple[str, ...]:
+    """What looks wrong with a table, or with a folder of silos that are tables, to be scored by this metric; nothing is
+    looked for in images, nor in what has as many columns as images have."""
     if data.image is not None or data.x.dtype == np.uint8 or data.x.shape[1] > MAX_FEATURES:
         return ()
     columns, whole = _numbers(data), _parts(data)
@@ -25,6 +27,8 @@ def concerns_of(data: DataSet) -> tuple[str, ...]:
         found = _identifiers(data, columns, whole) + _near_constant(data, columns, parts)
         if data.silos is not None:
             found += _label_clashes(data) + _units(data, columns, parts) + _flipped(data, parts)
+        if metric == ACCURACY:
+            found += _unequal_classes(data, whole)
     return tuple(found)
 
 
@@ -135,9 +139,23 @@ def _flipped(data: DataSet, parts: dict[str, np.ndarray]) -> list[str]:
             proved = float(np.mean([share for share, _, _ in held_out]))
             lines.append(
                 f"{name}: a linear model of validation is right in {right:.0%} of its rows, where guessing would be in "
-                f"{chance:.0%}, and in {proved:.0%} of validation rows held out from it: are its labels swapped?"
+                f"{chance:.0%}, and in {proved:.0%} of validation rows held out from it: are its labels swapped? "
+                f"If so, mend them, or name them the other way round in a schema, under [silos.{name}.labels]"
             )
     return lines
+
+
+def _unequal_classes(data: DataSet, parts: dict[str, np.ndarray]) -> list[str]:
+    """One class that nearly all of the server's samples have, so that naming it always is hard to tell from skill."""
+    where, rows = next(iter(parts.items()))
+    k, share = _commonest(data.y[rows])
+    if not MOST <= share < 1:
+        return []
+    return [
+        f"{where}: label {shown(data.classes[int(k)])} has {share:.1%} of {len(rows)} rows, the accuracy of a model "
+        "that says nothing else; --metric balanced-accuracy, macro-f1 or auc sees the others, and --class-weights "
+        "balanced trains for them"
+    ]
 
 
 def _against_chance(model: Linear, data: DataSet, rows: np.ndarray) -> tuple[float, float, float]:

@@ -25,6 +25,7 @@ from fedsac.runs.result import Result
 
 OURS = (
     *("README.md", "rounds.jsonl", "timing.json", "summary.json", "global.safetensors", "report.html", WARNINGS),
+    "confusion.json",
     *("checkpoints/round-*.safetensors", "checkpoints/round-*.part", "rewards/*.safetensors", "rewards/*.part"),
     *("rounds.csv", "clients.csv", "tensorboard/events.out.tfevents.*", "mlflow.json"),  # the logs' (runs/loggers)
 )

@@ -97,7 +97,7 @@ class Prepared:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What looks wrong with the data."""
-        return concerns_of(self.split.data)
+        return concerns_of(self.split.data, self.config.metric)
 
     @property
     def metric(self) -> Metric:

@@ -77,23 +77,38 @@ def _columns(raw: RawTable, schema: TableSchema, new_rows: bool) -> list[Problem
     return problems + [Problem(raw.where, f"column {shown(name)}", what) for name in extra]
 
 
-def _out_of_range(where: str, column: Column, values: np.ndarray, silo: str | None) -> list[Problem]:
-    """A number's column of which half the values lie beyond the schema's range, widened by its own width."""
+def in_other_units(table: Table, schema: TableSchema) -> list[str]:
+    """Columns of new rows, made to fit, that lie where the schema's do not: nothing to refuse, for patients differ, but
+    to be said."""
+    numbers = [column for column in schema.columns if column.type == NUMBER]
+    told = {column.name: _beyond(column, table.x[:, table.features.index(column.name)]) for column in numbers}
+    return [f"column {shown(name)}: {what}" for name, what in told.items() if what]
+
+
+def _beyond(column: Column, values: np.ndarray) -> str | None:
+    """What is to be said of a number's column of which half the values lie beyond the schema's range, widened by its
+    own width."""
     there = values[~np.isnan(values)]
     if column.type != NUMBER or column.range is None or len(there) < LEAST_ROWS:
-        return []
+        return None
     low, high = column.range
     middle, width = float(np.median(there)), high - low
     if low - width <= middle <= high + width:
-        return []
+        return None
     in_unit = f" {column.unit}" if column.unit else ""
-    name = shown(column.name)
-    mend = f'factors = {{"{column.name}" = ...}} under [silos.{silo}]' if silo else "factors for this silo"
-    what = (
+    return (
         f"its median is {middle:.4g}, and in the schema nearly all values lie from {low:g} to {high:g}{in_unit}: other "
-        f"units? Write {mend} into the schema, or correct the range there"
+        "units?"
     )
-    return [Problem(where, f"column {name}", what)]
+
+
+def _out_of_range(where: str, column: Column, values: np.ndarray, silo: str | None) -> list[Problem]:
+    what = _beyond(column, values)
+    if what is None:
+        return []
+    mend = f'factors = {{"{column.name}" = ...}} under [silos.{silo}]' if silo else "factors for this silo"
+    what += f" Write {mend} into the schema, or correct the range there"
+    return [Problem(where, f"column {shown(column.name)}", what)]
 
 
 def _labels(raw: RawTable, schema: TableSchema, own: Corrections, silo: str | None) -> tuple[list[str], list[Problem]]:
