@@ -85,7 +85,9 @@ class Config:
         None, "harmful: leave out replies that would wreck the model on validation data (default: take in all)"
     )
     hardened: str | None = _option(
-        None, f"defences against clients that cheat: all, or some of {', '.join(DEFENCES)}, joined by +"
+        None,
+        "defences against clients that cheat: all, or some of commit, work, originals, bounds, robust and slow-order, "
+        "joined by +",
     )
     share: float = _option(1.0, "share of the data set that is used, the same for every seed: for quick tries")
     samples_per_client: int | None = _option(None, "samples per client (the paper's sets: 2000; else what fits)")
