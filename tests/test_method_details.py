@@ -85,6 +85,7 @@ FEDSAC = {
     **{"beta": 5.0, "importance_every": 1, "damping": 0.0, "server_steps": 0, "server_share": 0.5},
     **{"calibrated": False, "room": 2.0, "smooth": 4, "generous": 0.0, "first_order": False, "importance_samples": 0},
     "by_cost": False,
+    "slow": False,
 }
 GRADIENTS = {"length": 0.5, "reward_by": "contribution"}
 FEDRAC = {"beta": 80.0, "step": 8, "early_rounds": 100, "reading": "code"}

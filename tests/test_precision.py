@@ -1,5 +1,7 @@
 """The precision of a GPU's products: what can be said of it without one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -35,7 +37,7 @@ def test_float32_is_what_one_gets_anyway():
 def test_runs_side_by_side_share_one(monkeypatch):
     runs = [Running(prepare([Config(**QUICK)])[0]) for _ in range(2)]
     odd = runs[1].prepared.config.replace(precision="tf32")
-    monkeypatch.setattr(runs[1], "prepared", type(runs[1].prepared)(**{**vars(runs[1].prepared), "config": odd}))
+    monkeypatch.setattr(runs[1], "prepared", replace(runs[1].prepared, config=odd))
     with pytest.raises(FedsacError, match="share one precision"):
         loop.play(runs, LocalEngine(Watcher(), nobody_absent), Watcher())
 

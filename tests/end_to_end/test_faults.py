@@ -96,14 +96,15 @@ def test_killed_while_keys_are_registered_and_revoked(trial):
     assert trial.running["server"].poll() is None
 
 
+@pytest.mark.parametrize("trial", [{"local_steps": (20, 1500)}], indirect=True)
 def test_a_site_that_is_killed_in_a_round_and_restarted_answers_that_round(trial):
     """Flower takes it for connected, and gives it its order once: it did not come back before, and never answered."""
     trial.start_all()
     trial.start("run")
     pending = trial.folder / "b" / "pending.order"
     for rounds in (0, 1, 2):
-        # The file is there for as long as the site trains, some hundredths of a second.
-        until(lambda n=rounds: pending.exists() and len(trial.of_kind("round")) >= n, trial, pause=0.001)
+        # The file is there for as long as the site trains: with so many steps about a second.
+        until(lambda n=rounds: pending.exists() and len(trial.of_kind("round")) >= n, trial, pause=0.01)
         trial.kill("b")
         trial.start("b")
     trial.finish()
