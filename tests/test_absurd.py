@@ -23,6 +23,7 @@ BESIDE = {
     "run": (*TINY, "--overwrite", "--out=out"),
     "compare": (*TINY, "--methods=fedavg", "--seeds=1"),
     "sweep": (*TINY, "--set=beta=1", "--seeds=1"),
+    "attack": (*TINY, "--methods=fedavg", "--seeds=1", "zero"),
     "paper": ("--quick", "--seeds=1", "--threads=1", "table9"),
 }
 VALUES = ("0", "-1", "1" + 30 * "0", "1e300", "1e-300", "nan", "", "x", "\u2603" * 300, "/dev/null", "a:b", "--")
@@ -157,15 +158,18 @@ def test_every_flag_with_absurd_values(command, names, actions):
         if isinstance(action, argparse._HelpAction | argparse._VersionAction):
             continue
         for value in VALUES:
+            needed = beside
             if not action.option_strings:
                 own = (value,)
+                if action.nargs == "?":  # in the place of the one that stands there
+                    needed = tuple(part for part in beside if part.startswith("-"))
             elif action.nargs == 0:
                 own = (action.option_strings[-1],)
             else:
                 own = (f"{action.option_strings[-1]}={value}",)
             if action.dest in ("out", "resume") and value == "x":
                 continue  # a place like any other
-            ended = command(*names, *beside, *own)
+            ended = command(*names, *needed, *own)
             assert ended["status"] in (0, 2), (names, own, ended)
             if ended["status"] == 2:
                 said(ended)

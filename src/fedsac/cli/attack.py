@@ -118,7 +118,7 @@ def _study(chosen: argparse.Namespace) -> Any:
     own_rule = {"reward_by": "own"} if any("reward_by" in option_names(method) for method in methods) else {}
     return Study(
         base=config,
-        attacks=attacks_named(chosen.names or "all", chosen.who),
+        attacks=attacks_named("all" if chosen.names is None else chosen.names, chosen.who),
         methods=tuple(methods),
         seeds=chosen.seeds,
         options=own_rule | dict(pair(text) for text in chosen.method_options or ()),

@@ -84,6 +84,8 @@ def attacks_named(text: str, who: str | None = None) -> tuple[str, ...]:
     """A list of attacks from the command line: names with commas between them, or `all`; `who` is hostile where a name
     does not say it."""
     names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise FedsacError("name some attacks, with commas between, or all; fedsac attack --list says what there is")
     if names == ["all"]:
         by_the_top = [f"{name}@{TOP}" for name in (*AT_THE_TOP, *ONLY_AT_THE_TOP)]
         names = list(ATTACKS) if who else [name for name in ATTACKS if name not in ONLY_AT_THE_TOP] + by_the_top
