@@ -15,18 +15,18 @@ end() {
   rm -rf "$work"
 }
 trap end EXIT INT TERM
-inside() { buildah run --user "$user" --volume "$work:/work" "$container" -- "$@"; }
+inside() { buildah run --user "$user" --volume "$work:/federation" "$container" -- "$@"; }
 
 found=$(buildah run --user 0 "$container" -- find / -xdev \( -name '*.key' -o -name key -o -name ledger.jsonl -o -path '/src*' \) \
   -not -path '/proc/*' -not -path '/usr/*' -not -path '/opt/fedsac/lib/*')
 test -z "$found" || { echo "in the image: $found"; exit 1; }
 
 chown 23456:23456 "$work"
-inside fedsac federation init /work/trial --sites a,b --address 127.0.0.1:19792
+inside fedsac federation init /federation/trial --sites a,b --address 127.0.0.1:19792
 inside python -c "
 from pathlib import Path
 import numpy as np
-draw, trial = np.random.default_rng(0), Path('/work/trial')
+draw, trial = np.random.default_rng(0), Path('/federation/trial')
 for name, rows in (('validation', 200), ('a/data', 100), ('b/data', 200)):
     x = draw.normal(size=(rows, 6))
     np.savez(trial / f'{name}.npz', x=x, y=(x[:, 0] + x[:, 1] > 0).astype(int))
@@ -35,9 +35,9 @@ for toml in (trial / 'federation.toml', trial / 'a' / 'site.toml', trial / 'b' /
     toml.write_text(text)
 "
 for what in "server trial" "site trial/a" "site trial/b"; do
-  inside fedsac federation ${what% *} "/work/${what#* }" &
+  inside fedsac federation ${what% *} "/federation/${what#* }" &
   running="$running $!"
 done
-inside fedsac federation run /work/trial
-inside fedsac federation verify /work/trial
-inside fedsac federation verify /work/trial/a
+inside fedsac federation run /federation/trial
+inside fedsac federation verify /federation/trial
+inside fedsac federation verify /federation/trial/a

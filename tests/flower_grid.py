@@ -1,5 +1,6 @@
 """Flower's grid in one process: messages are encoded and decoded as on the wire, and the real client app answers."""
 
+import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from fedsac.federation.app import client
 from fedsac.federation.coordinator import Coordinator
 from fedsac.federation.flower_internals import bundled, unbundled
 from fedsac.federation.folder import Federation
+from fedsac.federation.ledger import read
 from fedsac.federation.link import GridLink
 from fedsac.federation.setup import init
 from fedsac.federation.simulation import unlimited
@@ -144,3 +146,13 @@ def coordinate(folder: Path, grid: InProcessGrid | None = None, says=None) -> Co
     found = coordinator(folder, grid or InProcessGrid(nodes(folder)), says)
     found.run()
     return found
+
+
+def order_of(message):
+    """What a coordinator's message asks for."""
+    return json.loads(message.content.config_records["order"]["json"])
+
+
+def of_kind(folder, kind):
+    """What the lines of this kind in a federation's ledger say."""
+    return [entry["body"] for entry in read(Federation.load(folder).ledger) if entry["kind"] == kind]

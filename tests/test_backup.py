@@ -11,9 +11,8 @@ from fedsac.cli import main
 from fedsac.errors import FedsacError
 from fedsac.federation.folder import Federation
 from fedsac.federation.history import HistoryError
-from fedsac.federation.ledger import read
 from fedsac.federation.verifying import verify, verify_site
-from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes
+from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes, of_kind
 
 RUN = {"rounds": 6, "hidden": (8,), "seed": 3, "dtype": "float64"}
 LOST_AFTER = 4  # rounds; the backup is of after round 2
@@ -43,10 +42,6 @@ def lost(silos, tmp_path):
     with pytest.raises(LostError):
         coordinate(folder, InProcessGrid(nodes(folder), before=before))
     return folder, backup
-
-
-def of_kind(folder, kind):
-    return [entry["body"] for entry in read(folder / "server" / "ledger.jsonl") if entry["kind"] == kind]
 
 
 def test_with_the_newest_ledger_an_old_backup_goes_on_to_the_same_model(lost, silos, tmp_path):

@@ -25,9 +25,9 @@ from fedsac.federation.verifying import verify
 from fedsac.federation.wire import submodel
 from fedsac.models.files import ModelFile
 from fedsac.models.start import NetworkSpec, initial_network
-from tests.flower_grid import SIZES, InProcessGrid, coordinate, coordinator, federation, nodes
+from tests.flower_grid import SIZES, InProcessGrid, coordinate, coordinator, federation, nodes, of_kind, order_of
 from tests.networks import sentences, tiny
-from tests.test_flower_server import of_kind, order_of, signed_again
+from tests.test_flower_server import signed_again
 
 TINY, TEXT, LORA = "tests.networks:tiny", "tests.networks:small_text", "tests.networks:small_lora"
 RUN = {"rounds": 3, "local_steps": 4, "batch": 20, "lr": 0.2, "standalone_steps": 30, "seed": 3, "dtype": "float64"}

@@ -25,7 +25,7 @@ from fedsac.federation.flower_internals import unbundled  # noqa: E402
 from fedsac.federation.folder import Federation  # noqa: E402
 from fedsac.federation.history import signed_order  # noqa: E402
 from fedsac.federation.identity import sign  # noqa: E402
-from fedsac.federation.ledger import Ledger, read  # noqa: E402
+from fedsac.federation.ledger import Ledger  # noqa: E402
 from fedsac.federation.setup import add, remove  # noqa: E402
 from fedsac.federation.site import Site  # noqa: E402
 from fedsac.federation.verifying import verify  # noqa: E402
@@ -40,6 +40,8 @@ from tests.flower_grid import (  # noqa: E402
     digits_silos,
     federation,
     nodes,
+    of_kind,
+    order_of,
     over_the_wire,
     reply_with,
 )
@@ -50,14 +52,6 @@ RUN = {"rounds": 5, "hidden": (16, 16), "seed": 3, "dtype": "float64"}
 @pytest.fixture(scope="module")
 def silos(tmp_path_factory):
     return digits_silos(tmp_path_factory.mktemp("data") / "silos")
-
-
-def order_of(message):
-    return json.loads(message.content.config_records["order"]["json"])
-
-
-def of_kind(folder, kind):
-    return [entry["body"] for entry in read(Federation.load(folder).ledger) if entry["kind"] == kind]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from fedsac.federation.folder import Federation
 from fedsac.federation.ledger import read
 from fedsac.federation.setup import readmit, remove
 from fedsac.federation.verifying import verify, verify_site
-from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes, reply_with
+from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes, of_kind, order_of, reply_with
 
 RUN = {"rounds": 5, "hidden": (8,), "seed": 3, "dtype": "float64"}
 
@@ -21,14 +21,6 @@ RUN = {"rounds": 5, "hidden": (8,), "seed": 3, "dtype": "float64"}
 @pytest.fixture(scope="module")
 def silos(tmp_path_factory):
     return digits_silos(tmp_path_factory.mktemp("data") / "silos")
-
-
-def order_of(message):
-    return json.loads(message.content.config_records["order"]["json"])
-
-
-def of_kind(folder, kind):
-    return [entry["body"] for entry in read(folder / "server" / "ledger.jsonl") if entry["kind"] == kind]
 
 
 def leaving_while_away(folder, back=None):

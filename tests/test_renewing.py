@@ -21,7 +21,7 @@ from fedsac.federation.renewing import admit_new_key, prepare, renew_certificate
 from fedsac.federation.renewing_site import NEXT_KEY_FILE, mend, new_key, take_renewal, use_next_key
 from fedsac.federation.setup import init, remove
 from fedsac.federation.verifying import verify, verify_site
-from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes
+from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes, of_kind, order_of
 from tests.test_history import chained, write_ledger
 
 RUN = {"rounds": 5, "hidden": (8,), "seed": 3, "dtype": "float64"}
@@ -34,14 +34,6 @@ class KilledError(BaseException):
 @pytest.fixture(scope="module")
 def silos(tmp_path_factory):
     return digits_silos(tmp_path_factory.mktemp("data") / "silos")
-
-
-def order_of(message):
-    return json.loads(message.content.config_records["order"]["json"])
-
-
-def of_kind(folder, kind):
-    return [entry["body"] for entry in read(folder / "server" / "ledger.jsonl") if entry["kind"] == kind]
 
 
 def renew_key(folder, site):

@@ -137,10 +137,9 @@ def test_the_command_says_who_is_left_out(capsys, tmp_path):
 pytest.importorskip("flwr")
 
 from fedsac.federation.folder import Federation  # noqa: E402
-from fedsac.federation.ledger import read  # noqa: E402
 from fedsac.federation.verifying import verify, verify_site  # noqa: E402
-from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes  # noqa: E402
-from tests.test_flower_server import order_of, signed_again  # noqa: E402
+from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes, of_kind, order_of  # noqa: E402
+from tests.test_flower_server import signed_again  # noqa: E402
 
 RUN = {"rounds": 5, "hidden": (16, 16), "seed": 3, "dtype": "float64"}
 
@@ -148,10 +147,6 @@ RUN = {"rounds": 5, "hidden": (16, 16), "seed": 3, "dtype": "float64"}
 @pytest.fixture(scope="module")
 def silos(tmp_path_factory):
     return digits_silos(tmp_path_factory.mktemp("data") / "silos")
-
-
-def of_kind(folder, kind):
-    return [entry["body"] for entry in read(folder / "server" / "ledger.jsonl") if entry["kind"] == kind]
 
 
 def sending(folder, change, site="c"):

@@ -18,13 +18,13 @@ from fedsac.errors import FedsacError
 from fedsac.federation import privacy
 from fedsac.federation.declining import CODES, shown
 from fedsac.federation.disclosure import disclosed, secure_normal
-from fedsac.federation.folder import Federation, SiteSettings
+from fedsac.federation.folder import SiteSettings
 from fedsac.federation.history import History, signed_order
-from fedsac.federation.ledger import Ledger, read
+from fedsac.federation.ledger import Ledger
 from fedsac.federation.site import Site
 from fedsac.federation.wire import Order, arrays_of
 from fedsac.models.network import Network
-from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes
+from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes, of_kind
 
 RUN = {"rounds": 2, "hidden": (16, 16), "seed": 3, "dtype": "float64"}
 
@@ -32,10 +32,6 @@ RUN = {"rounds": 2, "hidden": (16, 16), "seed": 3, "dtype": "float64"}
 @pytest.fixture(scope="module")
 def silos(tmp_path_factory):
     return digits_silos(tmp_path_factory.mktemp("data") / "silos")
-
-
-def of_kind(folder, kind):
-    return [entry["body"] for entry in read(Federation.load(folder).ledger) if entry["kind"] == kind]
 
 
 def edit(path, **changes):

@@ -12,9 +12,8 @@ pytest.importorskip("flwr")
 from fedsac.federation import link as links
 from fedsac.federation.flower_internals import unbundled
 from fedsac.federation.folder import Federation
-from fedsac.federation.ledger import read
 from fedsac.federation.watch import status
-from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes
+from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes, of_kind
 
 RUN = {"rounds": 4, "hidden": (8,), "seed": 3, "dtype": "float64"}
 QUICK = "timeout = 1.0\naside_after = 2"
@@ -35,10 +34,6 @@ def founded(path, silos, **more):
     toml = folder / "federation.toml"
     toml.write_text(toml.read_text().replace("timeout = 30", QUICK))
     return folder
-
-
-def of_kind(folder, kind):
-    return [entry["body"] for entry in read(folder / "server" / "ledger.jsonl") if entry["kind"] == kind]
 
 
 @dataclass

@@ -12,9 +12,8 @@ from fedsac.errors import FedsacError
 from fedsac.federation import limits, link, site
 from fedsac.federation.declining import CODES, VERSION, shown
 from fedsac.federation.folder import Federation
-from fedsac.federation.ledger import read
 from fedsac.federation.verifying import verify
-from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes
+from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes, of_kind
 
 RUN = {"rounds": 2, "hidden": (8,), "seed": 3, "dtype": "float64"}
 
@@ -22,10 +21,6 @@ RUN = {"rounds": 2, "hidden": (8,), "seed": 3, "dtype": "float64"}
 @pytest.fixture(scope="module")
 def silos(tmp_path_factory):
     return digits_silos(tmp_path_factory.mktemp("data") / "silos")
-
-
-def of_kind(folder, kind):
-    return [entry["body"] for entry in read(Federation.load(folder).ledger) if entry["kind"] == kind]
 
 
 def newer(monkeypatch, names):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.studies.carrying_out import Lines
+from benchmarks.studies.raw import Raw, as_text
 from fedsac.atomic import write_atomic
 from fedsac.config import ALL, FORMAT_VERSION, RULES, Config
 from fedsac.errors import FedsacError
@@ -27,7 +28,6 @@ CLIENTS = 12
 DIGITS = {"rounds": 50, "hidden": (64, 64)}  # what two cores do in half an hour
 SHOWN = ("rounds", "hidden", "lr", "local_steps", "batch", "beta", "clients", "data", "scene")
 KEPT = ("attack", "method", "seed", "attackers", "one_party", "kept", "success", "found", "clients", "rewards")
-Raw = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -92,23 +92,8 @@ def _text(cell: Cell, out: Path) -> str:
     ]
     clean = {(run["method"], run["seed"]): _clean(run) for run in runs}
     lines = [*clean.values(), *({name: run[name] for name in KEPT} for run in runs)]
-    return write_lines(head, lines)
+    return as_text(head, lines)
 
 
 def _clean(run: Raw) -> Raw:
     return {"attack": "clean", "method": run["method"], "seed": run["seed"], **run["clean"]}
-
-
-def write_lines(head: Raw, lines: Iterable[Raw]) -> str:
-    """A JSON object with `head` and, each on a line, the runs."""
-    rows = ",\n".join(json.dumps(_rounded(line), allow_nan=False, separators=(",", ":")) for line in lines)
-    return f'{json.dumps(head)[:-1]}, "runs": [\n{rows}\n]}}\n'
-
-
-def _rounded(value: Any) -> Any:
-    """Numbers rounded to six significant digits: more than the page shows."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: _rounded(part) for key, part in value.items()}
-    return [_rounded(part) for part in value] if isinstance(value, list | tuple) else value

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import correlation, mean, median
-from typing import Any
 
+from benchmarks.studies.raw import Raw
 from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
 
@@ -24,7 +24,6 @@ TITLES = {  # of methods, in the order of the columns
     "fedsac, hardened": "**FedSAC, hardened**",
     "fedsac-plus, hardened": "**FedSAC+, hardened**",
 }
-Raw = dict[str, Any]
 Cells = dict[str, list[float | None]]
 Grouped = dict[tuple[str, ...], dict[float | None, list[Raw]]]  # by what was measured, and by noise
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.security.attacks import write_lines
+from benchmarks.studies.raw import as_text
 from fedsac.atomic import write_atomic
 from fedsac.config import FORMAT_VERSION, RULES, Config
 from fedsac.runs.start import run_together
@@ -36,7 +36,7 @@ def collect(out: Path, seeds: int, private_seeds: int, data: tuple[str, ...], da
         rows += json.loads(path.read_text())
     written = out / "privacy.json"
     head = {"format_version": FORMAT_VERSION, "rules": RULES, "label": "last", "priced": {d: PRICED[d] for d in data}}
-    write_atomic(written, write_lines(head, rows).encode())
+    write_atomic(written, as_text(head, rows).encode())
     return written
 
 

@@ -1,7 +1,7 @@
 """The raw files that pages are written from: one line for each run, with what every number on a page follows from."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,14 @@ def head(study: str, configs: Sequence[Config]) -> Raw:
 
 
 def write(path: Path, first: Raw, made: Raw, runs: Sequence[Raw]) -> None:
-    """One line for each run, so that two files can be compared with diff."""
-    text = json.dumps(_rounded(first | {"made": made}), allow_nan=False)
+    write_atomic(path, as_text(first | {"made": made}, runs).encode())
+
+
+def as_text(head: Raw, runs: Iterable[Raw]) -> str:
+    """A JSON object with the `head` and the runs, one line for each, so that two files can be compared with diff."""
+    text = json.dumps(_rounded(head), allow_nan=False)
     lines = ",\n".join(json.dumps(_rounded(run), allow_nan=False, separators=(",", ":")) for run in runs)
-    write_atomic(path, f'{text[:-1]}, "runs": [\n{lines}\n]}}\n'.encode())
+    return f'{text[:-1]}, "runs": [\n{lines}\n]}}\n'
 
 
 def read(path: Path) -> Raw:
