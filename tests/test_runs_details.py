@@ -23,8 +23,9 @@ from fedsac.runs.folder import Folder
 from fedsac.runs.labels import of_clients
 from fedsac.runs.local import LocalEngine
 from fedsac.runs.loop import play
+from fedsac.runs.prepared import Members
 from fedsac.runs.running import Running
-from fedsac.runs.setup import Members, prepare, prepare_split
+from fedsac.runs.setup import prepare, prepare_split
 from fedsac.runs.start import nobody_absent
 from fedsac.runs.watcher import RunInfo, Watcher, Watchers
 

@@ -34,7 +34,8 @@ from fedsac.core.module_layout import ModuleLayout
 from fedsac.data.catalogue import load
 from fedsac.data.split import Split, split
 from fedsac.models.network import Network
-from fedsac.runs.setup import Prepared, prepare
+from fedsac.runs.prepared import Prepared
+from fedsac.runs.setup import prepare
 
 MODELS, POOL, OWN, OTHERS = 32, 200, 100, 800
 STEPS = 1000  # of training alone: 50 rounds of 20

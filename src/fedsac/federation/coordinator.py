@@ -24,8 +24,9 @@ from fedsac.methods.base import Method, State, Task
 from fedsac.runs.folder import Folder
 from fedsac.runs.loop import play
 from fedsac.runs.places import is_run
+from fedsac.runs.prepared import Prepared
 from fedsac.runs.running import ENGINE, Running
-from fedsac.runs.setup import Prepared, prepare_split
+from fedsac.runs.setup import prepare_split
 from fedsac.runs.watcher import RunInfo, Watcher
 
 

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fedsac.contributions.base import Contributions
-from fedsac.runs.setup import Members
+from fedsac.runs.prepared import Members
 
 
 @dataclass

@@ -13,8 +13,8 @@ from fedsac.federation.members import Member
 from fedsac.federation.networks import unit_counts
 from fedsac.federation.wire import reward, submodel
 from fedsac.methods.base import Assignment
+from fedsac.runs.prepared import Prepared
 from fedsac.runs.running import Running
-from fedsac.runs.setup import Prepared
 
 
 @dataclass

@@ -30,7 +30,8 @@ from fedsac.federation.processes import (
 )
 from fedsac.federation.requesting import is_requested, request, stopped
 from fedsac.federation.setup import init
-from fedsac.runs.setup import DEFAULTS, prepare
+from fedsac.runs.prepared import DEFAULTS
+from fedsac.runs.setup import prepare
 
 SIMULATED_VARIABLE = "FEDSAC_SIMULATED"
 UNLIMITED = {

@@ -51,7 +51,8 @@ from fedsac.models.network import Network
 from fedsac.models.start import with_statistics
 from fedsac.models.table import TableSchema
 from fedsac.runs.network import STATISTICS_SAMPLES
-from fedsac.runs.setup import Prepared, prepare_split
+from fedsac.runs.prepared import Prepared
+from fedsac.runs.setup import prepare_split
 from fedsac.version import __version__
 
 SITE_LOG = "site.log"

@@ -19,8 +19,9 @@ from fedsac.paper.theorem1 import Count, gradient_bound, pairs, prefixes
 from fedsac.rng import stream
 from fedsac.runs.local import LocalEngine
 from fedsac.runs.loop import play
+from fedsac.runs.prepared import Prepared
 from fedsac.runs.running import Running
-from fedsac.runs.setup import Prepared, prepare
+from fedsac.runs.setup import prepare
 from fedsac.runs.start import nobody_absent
 from fedsac.runs.watcher import RunInfo, Watcher
 

@@ -18,8 +18,8 @@ from fedsac.contributions.standalone import handed_in
 from fedsac.core.metrics import Metric, accuracy
 from fedsac.methods.base import Method
 from fedsac.runs.hardening import admitted
+from fedsac.runs.prepared import Prepared
 from fedsac.runs.running import Running
-from fedsac.runs.setup import Prepared
 
 REJOINED = "rejoined"  # in a client's memory: after how many rounds
 

@@ -17,7 +17,7 @@ from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.runs.checkpoint import SHOWN, Checkpoint
 from fedsac.runs.folder import Folder
-from fedsac.runs.setup import Members, Prepared
+from fedsac.runs.prepared import Members, Prepared
 from fedsac.runs.watcher import RunInfo
 
 ENGINE = "federation"  # the name of what an engine adds to a checkpoint's state

@@ -17,9 +17,10 @@ from fedsac.runs.folder import Folder
 from fedsac.runs.local import LocalEngine
 from fedsac.runs.loop import play
 from fedsac.runs.notebook import progress
+from fedsac.runs.prepared import Prepared
 from fedsac.runs.result import Result
 from fedsac.runs.running import Running
-from fedsac.runs.setup import Prepared, prepare
+from fedsac.runs.setup import prepare
 from fedsac.runs.watcher import Watcher
 
 
