@@ -1,7 +1,8 @@
 """`python -m benchmarks.plus OUT [--study second] [--device cuda]`: variants of FedSAC+ and what they are measured
 against, on development splits; a table of all, and every number in OUT.
 
-Numbers are means over the last five evaluated rounds (every tenth) and over split seeds 100 and 101.
+Numbers are means over the last five evaluated rounds (every tenth) and over split seeds 100 and 101, or `--seeds N`
+from 100 on. Cells that were carried out apart (`--only`) are joined with `--join FILE`.
 """
 
 import argparse
@@ -104,7 +105,7 @@ STUDIES = {
 }
 CELLS = [("cifar10", scene) for scene in ("pow", "cla", "dir:1.0", "dir:2.0", "dir:3.0")]
 CELLS += [("fashion-mnist", scene) for scene in ("pow", "cla", "dir:1.0", "dir:3.0")]
-SEEDS = (100, 101)
+FIRST_SEED = 100
 
 
 def config(data: str, scene: str, method: str, options: dict[str, Any], seed: int, rounds: int, device: str) -> Config:
@@ -149,16 +150,24 @@ def main() -> None:
     parser.add_argument("--study", choices=STUDIES, default="first")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only", default="")
+    parser.add_argument("--join", type=Path, nargs="+", metavar="FILE", help="run nothing; show and join these")
     chosen = parser.parse_args()
     found: dict[str, dict[str, dict[str, float]]] = defaultdict(dict)
+    if chosen.join:
+        for path in chosen.join:
+            found |= json.loads(path.read_text())
+        (chosen.out / f"{chosen.study}.json").write_text(json.dumps(found, indent=1))
+        table(found)
+        return
     cells = [cell for cell in CELLS if chosen.only in f"{cell[0]} {cell[1]}"]
     for data in dict.fromkeys(data for data, _ in cells):
         start = time.time()
         wanted = [
             (name, scene, seed, config(data, scene, *variant, seed, chosen.rounds, chosen.device))
             for _, scene in [cell for cell in cells if cell[0] == data]
-            for seed in SEEDS
+            for seed in range(FIRST_SEED, FIRST_SEED + chosen.seeds)
             for name, variant in STUDIES[chosen.study].items()
         ]
         results = run_together([one[-1] for one in wanted])
