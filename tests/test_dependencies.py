@@ -32,7 +32,8 @@ DISTRIBUTIONS = {
 }
 """What is called otherwise where it is installed from."""
 
-WITH_TORCH = {"compute/cuda/kernels.py": {"triton"}}
+KERNELS = ("importance", "products", "submodels", "training")
+WITH_TORCH = {f"compute/cuda/kernels/{name}.py": {"triton"} for name in KERNELS}
 """Not declared on purpose: torch's CUDA builds bring the one version that fits them, its CPU builds none."""
 
 THROUGH_OTHERS = {"sqlalchemy", "alembic", "uharfbuzz"}

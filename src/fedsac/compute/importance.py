@@ -69,9 +69,9 @@ def exact_importance(network: Network, x: Tensor, y: Tensor) -> Tensor:
 def stored_importance(layout: Layout, params: Tensor, samples: Samples) -> Tensor:
     """`exact_importance` of a model [parameters] on samples as they are stored, normalised by their scale and shift."""
     if params.is_cuda:
-        from fedsac.compute.cuda import kernels
+        from fedsac.compute.cuda.kernels.importance import supports_importance
 
-        if kernels.supports_importance(layout, params):
+        if supports_importance(layout, params):
             inputs = params, samples.x, samples.y, samples.scale, samples.shift
             return run_as_graph(_KernelImportance(layout), inputs, ("Eq. 3", layout, precision.current()))[0]
     folded = fold_normalisation(layout, params.unsqueeze(0), samples.scale, samples.shift)[0]
@@ -85,17 +85,17 @@ class _KernelImportance:
     layout: Layout
 
     def __call__(self, params: Tensor, x: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor]:
-        from fedsac.compute.cuda import kernels
+        from fedsac.compute.cuda.kernels.training import Layer
 
         network = Network(self.layout, params)
         layers, every = _padded(network), torch.arange(len(y), device=params.device)
         total = params.new_zeros(self.layout.neurons, dtype=torch.float64)
         for rows, labels in _chunks(network, every.unsqueeze(1), y):
-            first = kernels.Layer(x, *_stacked(layers[0]), normalisation=(scale, shift))
+            first = Layer(x, *_stacked(layers[0]), normalisation=(scale, shift))
             activations, pre_activations = [first.output(rows.T)[0]], []
             own_rows = every[: len(labels)].unsqueeze(0)
             for i, layer in enumerate(layers[1:]):
-                pre_activations.append(kernels.Layer(activations[i], *_stacked(layer), relu=False).output(own_rows)[0])
+                pre_activations.append(Layer(activations[i], *_stacked(layer), relu=False).output(own_rows)[0])
                 activations.append(torch.relu(pre_activations[-1]))
             total += _summed(activations[:-1], pre_activations, layers, labels)
         return (total / len(y),)
@@ -204,7 +204,7 @@ def _loss_increases_last_layer(neurons: Tensor, weight: Tensor, next_z: Tensor, 
 def _loss_increases_cuda(a: Tensor, weight: Tensor, next_z: Tensor, later: Layers, y: Tensor, loss: Tensor) -> Tensor:
     """`_loss_increases` on a GPU: by a kernel that keeps intermediate values in registers where it supports the shapes,
     else by `_loss_increases_dense`."""
-    from fedsac.compute.cuda import kernels
+    from fedsac.compute.cuda.kernels import importance as kernels
 
     increases_of = kernels.loss_increases if kernels.supports_loss_increases(next_z, later) else _loss_increases_dense
     return increases_of(a, weight, next_z, later, y, loss)

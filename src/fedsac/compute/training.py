@@ -69,7 +69,7 @@ def _members_at_once(layout: Layout, members: int, batch: int, itemsize: int) ->
 def _train_on_gpu(
     layout: Layout, models: Tensor, neurons: Tensor | None, pool: Samples, batches: Batches, lr: Tensor
 ) -> tuple[Tensor, Tensor]:
-    from fedsac.compute.cuda import kernels
+    from fedsac.compute.cuda.kernels.training import KernelSteps
     from fedsac.core import graphs
 
     def work(*inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +81,7 @@ def _train_on_gpu(
     masks = () if neurons is None else (neurons,)
     inputs = (models, batches.rows, batches.weight, lr, pool.scale, pool.shift, *masks)
     small = batches.rows.shape[1] * layout.parameters <= graphs.MAX_STACK_PARAMETERS
-    if not small or not kernels.KernelSteps.supports(models, batches.rows.shape[2]):
+    if not small or not KernelSteps.supports(models, batches.rows.shape[2]):
         return work(*inputs)
     stored = graphs.memory_key(pool.x), graphs.memory_key(pool.y)
     depends_on = layout, batches.members_at_step, precision.current(), *stored
@@ -129,11 +129,11 @@ Layers = list[tuple[Tensor, Tensor]]
 def _make_steps(pool: Samples, layers: Layers, masks: list[Tensor] | None, batches: Batches, lr: Tensor) -> SGDSteps:
     weight, _ = layers[0]
     if weight.is_cuda:
-        from fedsac.compute.cuda import kernels
+        from fedsac.compute.cuda.kernels.training import KernelSteps
 
-        if kernels.KernelSteps.supports(weight, batches.rows.shape[2]):
+        if KernelSteps.supports(weight, batches.rows.shape[2]):
             drawn = batches.rows, batches.weight
-            return kernels.KernelSteps(pool.x, pool.y, (pool.scale, pool.shift), layers, masks, drawn, lr)
+            return KernelSteps(pool.x, pool.y, (pool.scale, pool.shift), layers, masks, drawn, lr)
     return TorchSteps(pool, layers, masks, batches, lr)
 
 

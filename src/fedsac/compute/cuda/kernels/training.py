@@ -1,52 +1,14 @@
-"""Triton kernels for CUDA, where a chain of torch's operations would write and read large intermediate values.
-
-Imported only where tensors are on a CUDA device; there, Triton comes with torch. For everything here there is also a
-version in plain torch, for CPUs, float64 and other shapes, which gives the same numbers up to rounding (tests compare
-the two). Products are computed in three passes of TF32 on the tensor cores, which has float32's precision, unless a run
-asks for less (`precision.py`). Sizes of layers are compile-time constants: only then does the compiler know that rows
-are aligned, and reads sixteen bytes at a time.
-
-Names: `features` are the inputs of a layer and `width` is the number of its neurons. Each program computes a block:
-`block_samples`, `block_neurons` and `block_features` are its sizes along these axes (powers of two, so entries may lie
-outside the tensor: `inside` masks the others).
-"""
-
-from typing import Any
+"""SGD steps of a stack: three kernels a layer, whatever the number of members."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedsac.compute.cuda import precision
-from fedsac.core.units import Layout
+from fedsac.compute.cuda.kernels.products import chosen_precision, dot
 
-PRECISIONS: dict[str, Any] = {"float32": "tf32x3", "tf32": "tf32", "bf16": "bf16"}
-MAX_NEXT_LAYER_NEURONS = 512  # in the layer after the one whose importance is measured by a kernel
 PROGRAMS_AT_ONCE = 132  # on a large GPU: one on each of its multiprocessors
 BATCH_SAMPLES = (16, 32, 64, 128)  # batch sizes that fill a tensor core's block
-
-
-def _precision() -> Any:
-    return PRECISIONS[precision.current()]
-
-
-@triton.jit
-def _rounded_to_tf32(a):  # type: ignore[no-untyped-def]
-    """The nearest numbers with TF32's ten bits of mantissa; NaN stays NaN."""
-    return tl.where(a == a, ((a.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True), a)
-
-
-@triton.jit
-def _dot(a, b, total, precision: tl.constexpr):  # type: ignore[no-untyped-def]
-    if precision == "bf16":
-        total = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16), total)
-    elif precision == "tf32":
-        # Rounded here, since the tensor cores would truncate; it also keeps the operands in registers.
-        total = tl.dot(_rounded_to_tf32(a), _rounded_to_tf32(b), total, input_precision=precision)
-    else:
-        total = tl.dot(a, b, total, input_precision=precision)
-    return total
 
 
 @triton.jit
@@ -106,7 +68,7 @@ def _forward(  # type: ignore[no-untyped-def]
         )
         weight_inside = _in_bounds(k[None, :], n[:, None], features, width, block_features)
         w = tl.load(own_weight + k[None, :] * width + n[:, None], mask=weight_inside, other=0.0)
-        total = _dot(w, tl.trans(value), total, precision)
+        total = dot(w, tl.trans(value), total, precision)
     total += tl.load(bias + member * width + n, mask=n < width, other=0.0)[:, None]
     if relu:
         total = tl.maximum(total, 0.0, propagate_nan=tl.PropagateNan.ALL)  # as torch's relu
@@ -149,7 +111,7 @@ def _update(  # type: ignore[no-untyped-def]
             block_features,
             normalised,
         )
-        tl.store(address, _dot(tl.trans(value), step, old, precision), mask=inside)
+        tl.store(address, dot(tl.trans(value), step, old, precision), mask=inside)
 
 
 @triton.jit
@@ -169,7 +131,7 @@ def _backward(  # type: ignore[no-untyped-def]
         inside = (k < features)[:, None] & (n < width)[None, :]
         w = tl.load(own_weight + k[:, None] * width + n[None, :], mask=inside, other=0.0)
         step = tl.load(delta + (member * batch + b)[None, :] * width + n[:, None], mask=(n < width)[:, None], other=0.0)
-        total = _dot(w, step, total, precision)
+        total = dot(w, step, total, precision)
     offset = (member * batch + b)[None, :] * features + k[:, None]
     a = tl.load(active + offset, mask=(k < features)[:, None], other=0.0)
     # A masked or inactive neuron has a = 0: no error is propagated through it.
@@ -219,7 +181,7 @@ class Layer:
             out, self._scale_stride, samples, samples if len(rows) > 1 else 0, features=self._features,
             width=self._width, normalised=self._normalisation is not None, relu=self._relu,
             masked=self._mask is not None, block_samples=block_samples, block_neurons=block_neurons,
-            block_features=block_features, precision=_precision(), num_warps=warps,
+            block_features=block_features, precision=chosen_precision(), num_warps=warps,
         )  # fmt: skip
 
     def output(self, rows: Tensor) -> Tensor:
@@ -238,7 +200,7 @@ class Layer:
             self._x, rows, scale, shift, delta, self._weight, self._bias, self._scale_stride, features=self._features,
             width=self._width, normalised=self._normalisation is not None, batch=rows.shape[1],
             block_neurons=self._block_neurons, span_features=span_features, block_features=block_features,
-            precision=_precision(), num_warps=4,
+            precision=chosen_precision(), num_warps=4,
         )  # fmt: skip
 
     def _feature_spans(self, block_features: int) -> tuple[int, int]:
@@ -257,7 +219,7 @@ class Layer:
         _backward[(len(out), triton.cdiv(self._features, block_features))](
             delta, self._weight, active, out, features=self._features, width=self._width, batch=delta.shape[1],
             block_features=block_features, block_neurons=min(32, max(16, triton.next_power_of_2(self._width))),
-            precision=_precision(), num_warps=4,
+            precision=chosen_precision(), num_warps=4,
         )  # fmt: skip
 
 
@@ -345,89 +307,3 @@ class KernelSteps:
 
     def losses(self) -> Tensor:
         return self._losses
-
-
-@triton.jit
-def _loss_increases(  # type: ignore[no-untyped-def]
-    next_z, a, weight, later_weight, later_bias, y, losses, out, samples,
-    width: tl.constexpr, next_width: tl.constexpr, has_later: tl.constexpr,
-    block_samples: tl.constexpr, block_neurons: tl.constexpr, block_next: tl.constexpr, classes: tl.constexpr,
-    precision: tl.constexpr,
-):  # fmt: skip
-    """Increases of the loss, summed over a block of samples, when a neuron is zeroed, for each of a block of neurons.
-    The layers after the neuron are computed again in registers, `block_next` neurons of the next layer at a time, and
-    only the sums are written to memory."""
-    block = tl.program_id(0)
-    m = block * block_samples + tl.arange(0, block_samples)
-    j = tl.program_id(1) * block_neurons + tl.arange(0, block_neurons)
-    c = tl.arange(0, classes)
-    in_samples = m < samples
-    inside = in_samples[:, None] & (j < width)[None, :]
-    activation = tl.load(a + m[:, None].to(tl.int64) * width + j[None, :], mask=inside, other=0.0)
-    if has_later:
-        logits = tl.zeros((block_samples * block_neurons, classes), dtype=tl.float32)
-        for start in range(0, next_width, block_next):
-            k = start + tl.arange(0, block_next)
-            in_layer = k < next_width
-            z = tl.load(
-                next_z + m[:, None].to(tl.int64) * next_width + k[None, :],
-                mask=in_samples[:, None] & in_layer[None, :],
-                other=0.0,
-            )
-            w = tl.load(
-                weight + j[:, None] * next_width + k[None, :], mask=(j < width)[:, None] & in_layer[None, :], other=0.0
-            )
-            changed = z[:, None, :] - activation[:, :, None] * w[None, :, :]
-            v = tl.load(later_weight + k[:, None] * classes + c[None, :], mask=in_layer[:, None], other=0.0)
-            active = tl.reshape(tl.maximum(changed, 0.0), (block_samples * block_neurons, block_next))
-            logits = _dot(active, v, logits, precision)
-        logits = tl.reshape(logits + tl.load(later_bias + c)[None, :], (block_samples, block_neurons, classes))
-    else:
-        z = tl.load(next_z + m[:, None].to(tl.int64) * classes + c[None, :], mask=in_samples[:, None], other=0.0)
-        w = tl.load(weight + j[:, None] * classes + c[None, :], mask=(j < width)[:, None], other=0.0)
-        logits = z[:, None, :] - activation[:, :, None] * w[None, :, :]
-    highest = tl.max(logits, 2)
-    log_sum_exp = tl.log(tl.sum(tl.exp(logits - highest[:, :, None]), 2)) + highest
-    label = tl.load(y + m, mask=in_samples, other=0)
-    label_logit = tl.sum(tl.where(c[None, None, :] == label[:, None, None], logits, 0.0), 2)
-    loss = tl.load(losses + m, mask=in_samples, other=0.0)
-    increase = tl.where(in_samples[:, None], log_sum_exp - label_logit - loss[:, None], 0.0)
-    tl.store(out + block * width + j, tl.sum(increase.to(tl.float64), 0), mask=j < width)
-
-
-def supports_loss_increases(next_z: Tensor, later: list[tuple[Tensor, Tensor]]) -> bool:
-    """Does `loss_increases` support these shapes: float32, at most one layer after the next one, and not too wide?"""
-    next_width = next_z.shape[1]
-    classes = later[-1][0].shape[1] if later else next_width
-    shapes = len(later) <= 1 and next_width <= MAX_NEXT_LAYER_NEURONS and classes in (16, 32, 64)
-    return next_z.dtype == torch.float32 and shapes
-
-
-def supports_importance(layout: Layout, params: Tensor) -> bool:
-    """Is there a kernel for every layer of a model [parameters] whose importance is measured?"""
-    *hidden, classes = layout.sizes[1:]
-    padded = -(-classes // 16) * 16
-    fits = all(width <= MAX_NEXT_LAYER_NEURONS for width in hidden[1:])
-    return params.dtype == torch.float32 and 1 <= len(hidden) <= 2 and fits and padded in (16, 32, 64)
-
-
-def loss_increases(
-    a: Tensor, weight: Tensor, next_z: Tensor, later: list[tuple[Tensor, Tensor]], y: Tensor, loss: Tensor
-) -> Tensor:
-    """Increase of the loss when a neuron of a layer is zeroed, summed over the samples: float64 [width]. The arguments
-    are those of `importance._loss_increases`.
-
-    The sums of blocks of samples are added in a fixed order: the same input gives the same bits.
-    """
-    samples, width = a.shape
-    block_samples, block_neurons = 16, 8
-    blocks = triton.cdiv(samples, block_samples)
-    out = torch.empty(blocks, width, dtype=torch.float64, device=a.device)
-    later_weight, later_bias = later[0] if later else (weight, loss)
-    _loss_increases[(blocks, triton.cdiv(width, block_neurons))](
-        next_z, a.contiguous(), weight.contiguous(), later_weight.contiguous(), later_bias, y, loss, out,
-        samples, width=width, next_width=next_z.shape[1], has_later=bool(later), block_samples=block_samples,
-        block_neurons=block_neurons, block_next=32, classes=later_weight.shape[1] if later else next_z.shape[1],
-        precision=_precision(), num_warps=4,
-    )  # fmt: skip
-    return out.sum(0)
