@@ -32,7 +32,7 @@ DISTRIBUTIONS = {
 }
 """What is called otherwise where it is installed from."""
 
-KERNELS = ("importance", "products", "submodels", "training")
+KERNELS = ("importance", "products", "training")
 WITH_TORCH = {f"compute/cuda/kernels/{name}.py": {"triton"} for name in KERNELS}
 """Not declared on purpose: torch's CUDA builds bring the one version that fits them, its CPU builds none."""
 

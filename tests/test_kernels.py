@@ -10,9 +10,10 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("there is no CUDA device, and TRITON_INTERPRET=1 is not set", allow_module_level=True)
 
+from benchmarks import submodel_kernel
 from fedsac.compute import training
 from fedsac.compute.cuda import precision
-from fedsac.compute.cuda.kernels import importance, submodels
+from fedsac.compute.cuda.kernels import importance
 from fedsac.compute.cuda.kernels import training as kernels
 from fedsac.compute.importance import _loss, _loss_increases_dense, _padded
 from fedsac.compute.samples import Batches, Samples
@@ -119,7 +120,7 @@ def test_the_increases_of_the_loss(hidden, samples):
 @pytest.mark.skipif(DEVICE == "cpu" and np.lib.NumpyVersion(np.__version__) >= "2.4.0", reason="numpy is too new")
 @pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 @pytest.mark.parametrize("hidden, classes, samples", [((20, 37), 10, 70), ((200, 130), 40, 130), ((33, 64), 3, 64)])
-@pytest.mark.parametrize("members", [5, submodels.MIN_MEMBERS_TO_SORT])
+@pytest.mark.parametrize("members", [5, submodel_kernel.MIN_MEMBERS_TO_SORT])
 def test_submodels_of_one_model(hidden, classes, samples, members):
     a = drawn(samples, hidden[0]).relu()
     layers = [(drawn(hidden[0], hidden[1], seed=1), drawn(hidden[1], seed=2))]
@@ -127,7 +128,6 @@ def test_submodels_of_one_model(hidden, classes, samples, members):
     masks = [(drawn(members, width, seed=5 + i) > 0.3).float() for i, width in enumerate(hidden)]
     masks[0][0], masks[1][1] = 0, 0  # submodels with an empty layer
     masks[0][2], masks[1][2] = 1, 1  # and a whole one
-    (w, b), (last_w, last_b) = layers
-    plain = ((a * masks[0].unsqueeze(1)) @ w + b).relu() * masks[1].unsqueeze(1) @ last_w + last_b
-    torch.testing.assert_close(submodels.submodel_logits(a, layers, masks), plain, rtol=2e-5, atol=2e-4)
-    torch.testing.assert_close(plain[1], last_b.expand(samples, -1))
+    plain = submodel_kernel.plain_logits(a, layers, masks)
+    torch.testing.assert_close(submodel_kernel.submodel_logits(a, layers, masks), plain, rtol=2e-5, atol=2e-4)
+    torch.testing.assert_close(plain[1], layers[1][1].expand(samples, -1))

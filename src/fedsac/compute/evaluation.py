@@ -103,18 +103,6 @@ def _first_layer_kernel(
     return lambda rows: layer.output(rows.unsqueeze(0))
 
 
-def _submodels_kernel(layers: Layers, masks: list[Tensor] | None) -> Callable[[Tensor], Tensor] | None:
-    """All layers after the first one as a CUDA kernel, where all members are submodels of one model: a function from
-    the first layer's activations [n, width] to logits [S, n, classes]."""
-    from fedsac.compute.cuda.kernels import submodels
-
-    if masks is None or not submodels.supports(layers, masks):
-        return None
-    own_masks = [mask.squeeze(1) for mask in masks]
-    after = [(weight[0], bias[0]) for weight, bias in layers[1:]]
-    return lambda a: submodels.submodel_logits(a, after, own_masks)
-
-
 def _chunk_samples(layout: Layout, members: int, params: Tensor) -> int:
     """How many samples are evaluated at a time."""
     if not params.is_cuda:
@@ -193,16 +181,12 @@ class PendingScores:
             at_once = max(2, CPU_ACTIVATION_BYTES // (max(1, min(chunk, self._samples)) * widest_bytes))
         # The first layer is computed for all members at once where there is a kernel for it, or where they share it.
         first_done = first is not None or (len(params) == 1 and len(layers) > 1)
-        rest = _submodels_kernel(layers, masks) if first is not None else None
         parts = zip(samples.x.split(chunk), samples.y.split(chunk), every.split(chunk), strict=True)
         for i, (x, y, rows) in enumerate(parts):
             at = slice(i * chunk, i * chunk + len(y))
             a = x.to(params.dtype).unsqueeze(0) if first is None else first(rows)
             if first_done and first is None:
                 a = _linear(a, *layers[0]).relu_()
-            if rest is not None:
-                self._add(slice(before, before + members), at, rest(a[0]), y.expand(members, -1))
-                continue
             for start in range(0, members, at_once):
                 part = slice(start, start + at_once)
                 own = [(w, b) if len(w) == 1 else (w[part], b[part]) for w, b in layers]
