@@ -107,31 +107,6 @@ def test_fedsac_plus_by_variant(table, study, groups, keys):
             assert rounded(text, mean(values)), (row[0], group, key)
 
 
-METHOD_COLUMNS = [
-    *(("gamma", label) for label in ("last", "selected", "best")),
-    *(("gamma_limit", "last"), ("alpha_bcf", "last")),
-    *(("max", label) for label in ("last", "selected", "best")),
-    *((key, "last") for key in ("global", "mean", "min", "losers", "megabytes")),
-]
-
-
-def test_the_methods_page():
-    titles = [line[3:] for line in (DOCS / "results/methods.md").read_text().splitlines() if line.startswith("## ")]
-    found = tables("results/methods.md")
-    assert len(titles) == len(found) == len(list((DOCS / "results/methods").glob("*.json")))
-    for title, (_, rows) in zip(titles, found, strict=True):
-        raw = json.loads((DOCS / "results/methods" / f"{title.replace(', ', '-')}.json").read_text())["rows"]
-        at = {(row["method"], row["label"]): row for row in raw}
-        assert {row[0].strip("`") for row in rows} == {row["method"] for row in raw}
-        for name, *cells in rows:
-            for text, (key, label) in zip(cells, METHOD_COLUMNS, strict=True):
-                values = [value for value in at[name.strip("`"), label][key] if value is not None]
-                number, _, deviation = text.strip("*").partition(" ± ")
-                assert number == "-" if not values else rounded(number, mean(values)), (title, name, key, label)
-                if deviation:
-                    assert rounded(deviation, stdev(values)), (title, name, key, label)
-
-
 PAPER_BETA = {  # of Table 9 and, where they differ, of Tables 2 and 7
     **{("cifar10", scene): beta for scene, beta in zip(SCENES, ((5, 10), (3,), (10,), (2, 5), (10, 5)), strict=True)},
     **{("svhn", scene): (beta,) for scene, beta in zip(SCENES, (5, 3, 5, 10, 5), strict=True)},
