@@ -13,6 +13,7 @@ from fedsac.config import Config
 from fedsac.runs.attack_table import Done, Row, detected, measured
 from fedsac.runs.attacking import Study, attacks_named, begin, begun, carry_out
 from fedsac.runs.watcher import Watcher
+from fedsac.runs.workers import Workers
 from tests.test_store import contents
 
 QUICK = ["--rounds", "4", "--clients", "5", "--hidden", "12", "--local-steps", "3", "--threads", "1"]
@@ -206,3 +207,15 @@ def test_a_study_is_begun_in_an_empty_folder_only(tmp_path):
     (tmp_path / "kept.txt").write_text("kept")
     with pytest.raises(FedsacError, match="is there already"):
         begin(Study(BASE, ("zero",), ("fedsac",), 1), tmp_path)
+
+
+def test_in_two_processes_it_finds_the_same(tmp_path):
+    study = Study(BASE.replace(dtype="float64"), ("zero", "hoard", "label-flip@top"), ("fedsac", "cgsv"), seeds=2)
+    for name, workers in (("one", None), ("two", Workers.named("2"))):
+        begin(study, tmp_path / name)
+        carry_out(tmp_path / name, Watcher(), workers=workers)
+    one, two = (json.loads((tmp_path / name / "results.json").read_text())["runs"] for name in ("one", "two"))
+    assert len(one) == len(two) == 12
+    for run, other in zip(one, two, strict=True):
+        assert {run[key] == other[key] for key in ("attack", "method", "seed", "attackers", "found")} == {True}
+        assert run["rewards"] == pytest.approx(other["rewards"], abs=1e-9)

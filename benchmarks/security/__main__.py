@@ -42,6 +42,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     attacks.add_argument("--attacks", default="all", metavar="A,B")
     attacks.add_argument("--device", default="cpu", choices=("cpu", "cuda", "auto"))
     attacks.add_argument("--data-dir", metavar="FOLDER")
+    attacks.add_argument("--workers", metavar="N", help="processes that share the work, or ray:N")
     attacks.add_argument("--rounds", type=int, help="other than the cell's own, for tries")
     attacks.add_argument(
         "--only", metavar="PART", help="plain, hardened or hardened-plus: one part of the cell's studies"
@@ -64,13 +65,16 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 def carry_out_attacks(chosen: argparse.Namespace) -> None:
     from benchmarks.security.attacks import PARTS, Cell, Progress, collect
+    from fedsac.runs.workers import Workers
 
+    workers = None if chosen.workers is None else Workers.named(chosen.workers)
     changes = {name: getattr(chosen, name) for name in ("device", "data_dir", "rounds")}
     for data in chosen.data.split(","):
         for scene in chosen.scenes.split(","):
             given = {name: value for name, value in changes.items() if value is not None}
             cell = Cell(data, scene, chosen.seeds, chosen.attacks, given)
-            print(collect(cell, chosen.out, Progress(), [chosen.only] if chosen.only else list(PARTS)), flush=True)
+            only = [chosen.only] if chosen.only else list(PARTS)
+            print(collect(cell, chosen.out, Progress(), only, workers), flush=True)
 
 
 def measure_privacy(chosen: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from fedsac.errors import FedsacError
 from fedsac.paper.settings import preset
 from fedsac.runs.attack_table import STUDY
 from fedsac.runs.attacking import Study, attacks_named, begin, begun, carry_out
+from fedsac.runs.workers import Workers
 
 PLAIN = "plain"
 PARTS = {  # studies of a cell, and their methods: as they are, and hardened
@@ -64,7 +65,9 @@ class Progress(Lines):
         self.line(f"{where}: {what}, {runs} to do")
 
 
-def collect(cell: Cell, out: Path, watcher: Progress, parts: Iterable[str] = tuple(PARTS)) -> Path:
+def collect(
+    cell: Cell, out: Path, watcher: Progress, parts: Iterable[str] = tuple(PARTS), workers: Workers | None = None
+) -> Path:
     """Carry out what is missing of a cell below `out`. Returns the raw file of all parts that are done."""
     for part in parts:
         folder = out / cell.name / part
@@ -72,7 +75,7 @@ def collect(cell: Cell, out: Path, watcher: Progress, parts: Iterable[str] = tup
             begin(cell.study(part), folder)
         elif (there := begun(folder)) != cell.study(part):
             raise FedsacError(f"{folder} holds another study ({there.seeds} seeds); name another folder, or remove it")
-        carry_out(folder, watcher, partial(watcher.stage, f"{cell.name}, {part}"))
+        carry_out(folder, watcher, partial(watcher.stage, f"{cell.name}, {part}"), workers)
     written = out / f"{cell.name}.json"
     write_atomic(written, _text(cell, out).encode())
     return written

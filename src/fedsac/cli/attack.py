@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedsac.cli.compare import Together, fresh
+from fedsac.cli.compare import Together, add_workers, fresh, named_workers
 from fedsac.cli.logs import add_log, with_logs
 from fedsac.cli.run import add_settings, configured, only_resume, pair
 from fedsac.config import Config
@@ -54,6 +54,7 @@ def add(commands: Any) -> None:
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where the runs go [a new folder in runs/]")
     command.add_argument("--resume", type=Path, metavar="FOLDER", help="go on with an interrupted study")
     add_log(command)
+    add_workers(command)
     command.set_defaults(do=do, options=None)
 
 
@@ -66,7 +67,7 @@ def do(chosen: argparse.Namespace) -> None:
     from fedsac.runs.attacking import begin, begun, carry_out
 
     progress = Progress(Screen(sys.stderr))
-    folder = chosen.resume
+    folder, workers = chosen.resume, named_workers(chosen)
     try:
         with progress.screen:
             if folder is not None:
@@ -77,7 +78,7 @@ def do(chosen: argparse.Namespace) -> None:
                 study = _study(chosen)
                 folder = chosen.out or fresh(study.base, "attack")
                 begin(study, folder)
-            rows = carry_out(folder, with_logs(progress, chosen.log), progress.stage)
+            rows = carry_out(folder, with_logs(progress, chosen.log), progress.stage, workers)
     except KeyboardInterrupt:
         if folder is not None and (folder / STUDY).exists():
             print(f"fedsac: interrupted; go on with: fedsac attack --resume {folder}", file=sys.stderr)

@@ -18,8 +18,10 @@ from fedsac.runs.attack_table import STUDY, Done, Row, rows, written
 from fedsac.runs.comparing import options_of
 from fedsac.runs.limits import check_number_of_runs
 from fedsac.runs.setup import prepare
+from fedsac.runs.spread import resume_spread
 from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import Watcher
+from fedsac.runs.workers import Workers, begin_folder, spread
 
 TOP = "top"  # who is hostile: the client with the highest contribution in the clean run
 ONLY_AT_THE_TOP = ("sole-holder",)  # others hold nothing alone
@@ -131,22 +133,27 @@ def begun(out: Path) -> Study:
         raise FedsacError(f"{out} is no study of attacks that was begun (it has no sound {STUDY})") from None
 
 
-def carry_out(out: Path, watcher: Watcher, stage: Callable[[str, int], None] = lambda what, runs: None) -> list[Row]:
+def carry_out(
+    out: Path,
+    watcher: Watcher,
+    stage: Callable[[str, int], None] = lambda what, runs: None,
+    workers: Workers | None = None,
+) -> list[Row]:
     """Do, or go on with, the study in this folder: first the clean runs, then the attacks, as many as fit side by side.
-    `stage` is told what comes next, and how many runs that is."""
+    `stage` is told what comes next, and how many runs that is. With `workers`, the runs are dealt out to these."""
     study = begun(out)
     clean = {_name("clean", subject, config): config for subject, config in study.seeded()}
-    _run(out, clean, watcher, lambda count: stage("clean runs", count))
+    _run(out, clean, watcher, lambda count: stage("clean runs", count), workers)
     planned: dict[str, Config] = {}
     for named in study.attacks:
         attack, who = parts(named)
         for subject, config in study.seeded():
             hostile = _top(out / "runs" / _name("clean", subject, config)) if who == TOP else who
             planned[_name(named, subject, config)] = config.replace(attack=attack, attackers=hostile)
-    waiting = list(planned)
+    waiting, at_once = list(planned), MOST_AT_ONCE if workers is None else len(planned)
     while waiting:
-        now, waiting = waiting[:MOST_AT_ONCE], waiting[MOST_AT_ONCE:]
-        _run(out, {name: planned[name] for name in now}, watcher, lambda count: stage("attacks", count))
+        now, waiting = waiting[:at_once], waiting[at_once:]
+        _run(out, {name: planned[name] for name in now}, watcher, lambda count: stage("attacks", count), workers)
     return _table(study, out)
 
 
@@ -165,18 +172,32 @@ def _table(study: Study, out: Path) -> list[Row]:
     return table
 
 
-def _run(out: Path, configs: Mapping[str, Config], watcher: Watcher, stage: Callable[[int], None]) -> None:
+def _run(
+    out: Path, configs: Mapping[str, Config], watcher: Watcher, stage: Callable[[int], None], workers: Workers | None
+) -> None:
     """Carry out runs that are not finished, in folders below `out`/runs."""
-    todo = [name for name in configs if not (out / "runs" / name / "summary.json").exists()]
+    paths = {out / "runs" / name: config for name, config in configs.items()}
+    todo = {path: config for path, config in paths.items() if not (path / "summary.json").exists()}
     if not todo:
         return
     stage(len(todo))
-    for name in todo:
-        folder = out / "runs" / name
-        if not (folder / "config.toml").exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomic(folder / "config.toml", configs[name].toml().encode(), durable=False)
-    resume_together([out / "runs" / name for name in todo], watcher, every_round=False, keep_models=False)
+    for path, config in todo.items():
+        begin_folder(path, config)
+    if workers is None:
+        resume_together(list(todo), watcher, every_round=False, keep_models=False)
+    elif workers.ray:
+        spread(todo, workers, watcher, keep_models=False)
+    else:
+        stacks = _stacks(todo, workers.processes)
+        resume_spread(stacks, workers.processes, watcher, every_round=False, keep_models=False)
+
+
+def _stacks(configs: Mapping[Path, Config], processes: int) -> list[list[Path]]:
+    """Runs as stacks for several processes, a few for each, so that none works long alone. Those of one seed lie
+    together: most of them share their clients, who then stand alone only once."""
+    ordered = sorted(configs, key=lambda path: configs[path].seed)
+    size = min(MOST_AT_ONCE, max(1, -(-len(ordered) // (3 * processes))))
+    return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
 def _name(attack: str, subject: str, config: Config) -> str:
