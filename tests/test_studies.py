@@ -75,10 +75,31 @@ def test_cells_side_by_side_leave_the_same_raw_files(made, tmp_path):
         assert without_time(tmp_path / "judge" / name) == without_time(made / "judge" / name)
 
 
-def test_when_the_minutes_are_over_no_part_is_begun(tmp_path):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_when_the_minutes_are_over_no_part_is_begun(workers, tmp_path):
     watcher = Counting()
-    assert not carried_out(tiny("judge"), tmp_path, watcher, minutes=-1)
+    assert not carried_out(tiny("judge"), tmp_path, watcher, minutes=-1, workers=workers)
     assert watcher.rounds == 0 and not list(tmp_path.rglob("*.json"))
+
+
+def test_a_part_that_is_whole_has_its_raw_file_before_the_others_are(tmp_path):
+    """And one whose raw file is gone, but not its runs, has it again."""
+    seen = []
+
+    class Looking(Watcher):
+        def note(self, text):
+            if text.endswith("whole"):
+                seen.append(sorted(path.stem for path in tmp_path.glob("judge/*.json")))
+
+    study = tiny("judge")
+    assert carried_out(study, tmp_path, Looking(), workers=2)
+    assert [len(names) for names in seen] == list(range(1, len(study.cells) + 1)) and len(study.cells) > 1
+    lost = tmp_path / "judge" / f"{seen[-1][0]}.json"
+    before = without_time(lost)
+    lost.unlink()
+    watcher = Counting()
+    assert carried_out(study, tmp_path, watcher, workers=2) and watcher.rounds == 0
+    assert without_time(lost) == before
 
 
 def test_the_runs_of_the_studies():

@@ -30,7 +30,7 @@ def carry_out(
         (name, configs) for name, configs in study.parts(cells, **common) if not _is_finished(study, name, configs, out)
     ]
     if workers > 1:
-        return _side_by_side(study, todo, out, watcher, workers)
+        return _side_by_side(study, todo, out, watcher, workers, minutes)
     for name, configs in todo:
         if minutes is not None and time.monotonic() - start > 60 * minutes:
             return False
@@ -42,22 +42,33 @@ def carry_out(
 
 
 def _side_by_side(
-    study: Study, todo: Sequence[tuple[str, Sequence[Config]]], out: Path, watcher: Watcher, workers: int
+    study: Study,
+    todo: Sequence[tuple[str, Sequence[Config]]],
+    out: Path,
+    watcher: Watcher,
+    workers: int,
+    minutes: float | None,
 ) -> bool:
-    """Complete parts in several processes; whatever is whole when this ends, or is interrupted, has its raw file."""
+    """Complete parts in several processes. A part has its raw file as soon as it is whole: a machine may be gone
+    before the last one is."""
     folders = {name: out / study.name / name for name, _ in todo}
     parts = [(job.begun(configs, folders[name]), folders[name]) for name, configs in todo]
-    start, runs = time.monotonic(), sum(len(configs) for configs, _ in parts)
-    watcher.note(f"{study.name}: {runs} runs in {workers} processes")
-    try:
-        resume_spread(job.stacks(parts), workers, watcher, every_round=False, keep_models=False)
-    finally:
-        for configs, folder in parts:  # each its share of the time that has passed
-            job.add_seconds(folder, (time.monotonic() - start) * len(configs) / runs)
-        for name, configs in todo:
-            if not job.unfinished(configs, folders[name]):
-                _write(study, name, configs, out)
-    return True
+    for (name, configs), (unfinished, _) in zip(todo, parts, strict=True):
+        if not unfinished:  # killed between its last run and its raw file
+            _write(study, name, configs, out)
+    stacks = job.stacks(parts)
+    watcher.note(f"{study.name}: {sum(len(configs) for configs, _ in parts)} runs in {workers} processes")
+
+    def done(runs: Sequence[Path], seconds: float) -> None:
+        name, configs = next((name, configs) for name, configs in todo if runs[0].is_relative_to(folders[name]))
+        # Side by side each is slower: together they have the time that passes.
+        job.add_seconds(folders[name], seconds / min(workers, len(stacks)))
+        if not job.unfinished(configs, folders[name]):
+            _write(study, name, configs, out)
+            watcher.note(f"{study.name}, {name}: whole")
+
+    each = {"every_round": False, "keep_models": False}
+    return resume_spread(stacks, workers, watcher, **each, minutes=minutes, done=done)
 
 
 def _is_finished(study: Study, name: str, configs: Sequence[Config], out: Path) -> bool:

@@ -8,8 +8,9 @@ in JSON lines (`fedsac.runs.worker`), and leave the runs in their folders, as on
 import json
 import subprocess
 import sys
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
@@ -22,16 +23,28 @@ from fedsac.runs.watcher import RunInfo, Watcher
 SECONDS_TO_COMMIT = 600.0  # after an interruption, until a process that does not end is killed
 
 
+Done = Callable[[Sequence[Path], float], None]
+"""Told of each stack that is complete, and of the seconds that it took."""
+
+
 def resume_spread(
-    stacks: Sequence[Sequence[Path]], workers: int, watcher: Watcher, *, every_round: bool, keep_models: bool
-) -> None:
-    """Take up the runs of each stack, as `resume_together` does, in so many processes, the first stacks first. A stack
-    that fails for a reason that the user can put right does not keep the others from ending; its error is raised
-    then."""
+    stacks: Sequence[Sequence[Path]],
+    workers: int,
+    watcher: Watcher,
+    *,
+    every_round: bool,
+    keep_models: bool,
+    minutes: float | None = None,
+    done: Done | None = None,
+) -> bool:
+    """Take up the runs of each stack, as `resume_together` does, in so many processes, the first stacks first; after so
+    many `minutes`, no other stack is begun. Returns whether all were. A stack that fails for a reason that the user can
+    put right does not keep the others from ending; its error is raised then."""
     waiting = deque([str(path) for path in stack] for stack in stacks)
     processes = min(workers, len(waiting))
     options = {"processes": processes, "every_round": every_round, "keep_models": keep_models}
-    shared = _Shared(waiting, options, watcher)
+    until = None if minutes is None else time.monotonic() + 60 * minutes
+    shared = _Shared(waiting, options, watcher, until, done)
     started = [_Worker(shared) for _ in range(processes)]
     try:
         for worker in started:
@@ -43,19 +56,35 @@ def resume_spread(
         raise
     if shared.errors:
         raise FedsacError(shared.errors[0])
+    return not waiting
 
 
 class _Shared:
     """What all workers share: the stacks that wait, the one who watches, and what failed."""
 
-    def __init__(self, waiting: deque[list[str]], options: dict[str, Any], watcher: Watcher) -> None:
+    def __init__(
+        self,
+        waiting: deque[list[str]],
+        options: dict[str, Any],
+        watcher: Watcher,
+        until: float | None,
+        done: Done | None,
+    ) -> None:
         self.waiting, self.options, self.errors = waiting, options, list[str]()
         self._watcher, self._lock, self._configs = watcher, Lock(), dict[str, Config]()
+        self._until, self._done = until, done
 
-    def next(self) -> str | None:
-        """The next order, if there is one."""
+    def next(self) -> list[str] | None:
+        """The folders of the next stack, if there is one and time is left."""
         with self._lock:
-            return json.dumps({"folders": self.waiting.popleft()} | self.options) if self.waiting else None
+            in_time = self._until is None or time.monotonic() < self._until
+            return self.waiting.popleft() if self.waiting and in_time else None
+
+    def completed(self, folders: Sequence[str], seconds: float) -> None:
+        """A stack is complete, after so many seconds."""
+        if self._done is not None:
+            with self._lock:
+                self._done([Path(folder) for folder in folders], seconds)
 
     def told(self, event: dict[str, Any]) -> None:
         """Pass on what a process tells."""
@@ -98,8 +127,9 @@ class _Worker:
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
-            while (order := self._shared.next()) is not None:
-                print(order, file=process.stdin, flush=True)
+            while (folders := self._shared.next()) is not None:
+                start = time.monotonic()
+                print(json.dumps({"folders": folders} | self._shared.options), file=process.stdin, flush=True)
                 for line in process.stdout:
                     event = json.loads(line)
                     self._shared.told(event)
@@ -107,6 +137,8 @@ class _Worker:
                         break
                 else:
                     break
+                if event["what"] == "done":
+                    self._shared.completed(folders, time.monotonic() - start)
         except BrokenPipeError:
             pass  # it has ended: its status says how
         with suppress(BrokenPipeError):
