@@ -3,12 +3,13 @@
 
 import sys
 
-from benchmarks import estimates, growth, importance, rounds, startup, sweep, together, training
+from benchmarks import estimates, growth, importance, nested, rounds, startup, sweep, together, training
 from benchmarks.peers import compare
 
 BENCHMARKS = {
     "training": training.main,
     "importance": importance.main,
+    "nested": nested.main,
     "rounds": rounds.main,
     "estimates": estimates.main,
     "growth": growth.main,

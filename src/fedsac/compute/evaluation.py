@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedsac.compute.modules import scoring
+from fedsac.compute.nested import MIN_MEMBERS, NestedSubmodels, ascending
 from fedsac.compute.samples import Samples
 from fedsac.compute.tally import make_tally
 from fedsac.compute.training import Layers
@@ -145,10 +146,14 @@ class PendingScores:
         classes = layout.classes if isinstance(layout, ModuleLayout) else layout.sizes[-1]
         self._tally = make_tally(metric, members, classes, samples.y)
         self._loss = torch.zeros(members, dtype=torch.float64, device=params.device)
-        self._samples = len(samples.y)
+        self._samples, self._back = len(samples.y), None
         if isinstance(layout, ModuleLayout):
             self._evaluate_modules(layout, members, params, neurons, samples)
             return
+        if neurons is not None and len(params) == 1 and members >= MIN_MEMBERS and not params.is_cuda:
+            order = ascending(neurons) if NestedSubmodels.supports(layout.views(params)[1:]) else None
+            if order is not None:
+                neurons, self._back = neurons[order], order.argsort()
         at_once = self._tally.members_at_once
         if members <= at_once:
             self._evaluate(0, layout, params, neurons, samples)
@@ -181,12 +186,20 @@ class PendingScores:
             at_once = max(2, CPU_ACTIVATION_BYTES // (max(1, min(chunk, self._samples)) * widest_bytes))
         # The first layer is computed for all members at once where there is a kernel for it, or where they share it.
         first_done = first is not None or (len(params) == 1 and len(layers) > 1)
+        nested = None
+        if self._back is not None and neurons is not None:
+            nested = NestedSubmodels([(w[0], b[0]) for w, b in layers[1:]], layout.by_layer(neurons))
         parts = zip(samples.x.split(chunk), samples.y.split(chunk), every.split(chunk), strict=True)
         for i, (x, y, rows) in enumerate(parts):
             at = slice(i * chunk, i * chunk + len(y))
             a = x.to(params.dtype).unsqueeze(0) if first is None else first(rows)
             if first_done and first is None:
                 a = _linear(a, *layers[0]).relu_()
+            if nested is not None:
+                for part, logits in nested.logits(a[0]):
+                    part = slice(before + part.start, before + part.stop)
+                    self._add(part, at, logits, y.expand(len(logits), -1))
+                continue
             for start in range(0, members, at_once):
                 part = slice(start, start + at_once)
                 own = [(w, b) if len(w) == 1 else (w[part], b[part]) for w, b in layers]
@@ -221,7 +234,8 @@ class PendingScores:
 
     def wait(self) -> tuple[Tensor, Tensor]:
         """Scores and mean cross-entropies, float64 [S] each on the CPU."""
-        return self._tally.scores(), self._loss.cpu() / self._samples
+        scores, losses = self._tally.scores(), self._loss.cpu() / self._samples
+        return (scores, losses) if self._back is None else (scores[self._back], losses[self._back])
 
 
 def _of_members(
