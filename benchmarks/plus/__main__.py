@@ -86,12 +86,12 @@ FIFTH: dict[str, tuple[str, dict[str, Any]]] = {
     "kept mean .9": (K, {"decay": 0.9}),
     "kept mean .95": (K, {"decay": 0.95}),
 }
-H = "benchmarks.plus.variants:OtherHalf"
+P = "fedsac-plus"
 SIXTH: dict[str, tuple[str, dict[str, Any]]] = {
     "FedSAC+": ("fedsac-plus", {}),
-    "order from the other half": (H, {}),
-    "order from the other half, room 1.5": (H, {"room": 1.5}),
-    "order from the other half, room 1": (H, {"room": 1.0}),
+    "order from the other half": (P, {"server_order": True}),
+    "order from the other half, room 1.5": (P, {"server_order": True, "room": 1.5}),
+    "order from the other half, room 1": (P, {"server_order": True, "room": 1.0}),
     "FedAvg, server steps": FIRST["FedAvg, server steps"],
 }
 STUDIES = {

@@ -127,11 +127,3 @@ class FedAvgAveraged(PaidWithMean, FedAvgServer):
     def learn(self, task: Task, state: State, updates: Updates) -> State:
         trained = super().learn(task, {"model": state["trained"]}, updates)["model"]
         return {"model": running_mean(state["model"], trained, updates.round + 1, self.decay), "trained": trained}
-
-
-@dataclass(frozen=True)
-class OtherHalf(FedSACPlus):
-    """The order of neurons is measured on the server's half of V alone, which calibration does not use."""
-
-    def measure_importance(self, task: Task, model: Tensor, rounds_done: int) -> Tensor:
-        return task.importance(model, ValidationParts.draw(task, self.server_share).server_rows)
