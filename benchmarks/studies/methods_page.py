@@ -19,7 +19,8 @@ were not tuned for any cell. CGSV and FedAVE reward by contribution, as in the p
 images are re-cropped, 30,000 to train with and 10,000 to test.
 
 The raw results are in `docs/results/methods/`; `python -m benchmarks.studies page methods` writes this page from them.
-The source that ran is the commit's but for the line that [the paper's tables](paper/README.md) tell of.
+The source that ran is the commit's but for the line that [the paper's tables](paper/README.md) tell of. Eight cells ran
+side by side, part of the time beside the last of the paper's runs; `seconds` is the time that passed.
 """
 
 

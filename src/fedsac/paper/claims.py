@@ -294,7 +294,11 @@ def _standalone_later_claims(results: Results) -> list[Claim]:
     return [
         Claim("standalone-later", f"Standalone's best accuracy is {within}", len(lists), {"alone": tuple(top)}, {}),
         Claim(
-            "standalone-clients", f"Standalone, client by client, is {within}", len(lists), {"alone": tuple(each)}, {}
+            "standalone-clients",
+            f"Standalone, on average over the clients, is {within}",
+            len(lists),
+            {"alone": tuple(each)},
+            {},
         ),
     ]
 
