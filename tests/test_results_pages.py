@@ -89,7 +89,8 @@ def test_fedsac_plus_judged():
             (table, study, ("cifar10",), ("bcf", "gamma", "attainable", "whole", "mean", "losers"))
             for table, study in ((4, "third"), (5, "fourth"), (6, "fifth"))
         ),
-        (7, "rivals", ("cifar10",), ("bcf", "gamma", "whole", "mean", "losers")),
+        (7, "sixth", ("fashion",), ("bcf", "gamma", "attainable", "whole", "mean", "losers")),
+        (8, "rivals", ("cifar10",), ("bcf", "gamma", "whole", "mean", "losers")),
     ],
 )
 def test_fedsac_plus_by_variant(table, study, groups, keys):
