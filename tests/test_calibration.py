@@ -14,13 +14,18 @@ from fedsac import Config
 from fedsac.compute.samples import Samples
 from fedsac.core import metrics
 from fedsac.core.aggregation import aggregate, aggregate_damped
+from fedsac.core.allocation import prefixes
 from fedsac.core.units import Layout
 from fedsac.methods.ablations import NoAllocation
-from fedsac.methods.shared.calibration import ValidationParts, _smoothed, calibrated_neurons, standard_error
+from fedsac.methods.shared.calibration import ValidationParts, _smoothed, calibrated_lengths, standard_error
 from fedsac.methods.shared.targets import targets
 from tests.golden import small
 
 contributions = st.lists(st.floats(0.1, 0.6), min_size=2, max_size=8).map(np.array)
+
+
+def calibrated_neurons(task, model, importance, rows, **asked):
+    return prefixes(importance, calibrated_lengths(task, model, importance, rows, **asked))
 
 
 def rewards(c, best, error, room):
