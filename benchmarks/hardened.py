@@ -39,6 +39,7 @@ MEANT_FOR = {  # attacks that a defence is meant for
 }
 ATTACKS = (
     *("zero", "stale", "random", "delta", "disguise", "late-switch"),
+    *("lazy", "part-time", "replay"),
     *("borrow", "borrow-noised", "borrow-global", "launder", "launder-tuned", "inflate", "slander"),
     *("hoard", "hoard-together", "regrow", "sybils", "cut-up", "merge"),
     *("label-flip", "backdoor", "sign-flip", "rescale", "alie", "ipm", "mimic"),

@@ -53,7 +53,7 @@ def slow_lengths(
     [7, 10]
     """
     if before is None:
-        before = SlowLengths(torch.zeros_like(granted), reputation, granted[:0].expand(0, len(granted)))
+        before = SlowLengths(torch.zeros_like(granted), reputation, granted.new_empty(0, len(granted)))
     lately = torch.cat([before.granted, granted.unsqueeze(0)])[-LATELY:]
     lasting = lately.min(0).values
     if capped:
