@@ -6,7 +6,9 @@ Three parts, each with and without defences, on the same seeds and splits, at th
   alone      each defence alone against the attacks that it is meant for
   together   all attacks (`fedsac attack`) against all defences
 Interrupted, the same command goes on; every run is a file in OUT/DATA. It ends with OUT/DATA.json, from which
-`python -m benchmarks.hardened OUT --data DATA --show` prints the tables of docs/results/hardened.md again.
+`python -m benchmarks.hardened OUT --data DATA --show` prints the tables of docs/results/hardened.md again. `--parts`,
+`--defences` and `--attacks` carry out a part of it; `--method fedsac-plus` does it with another method, in
+OUT/fedsac-plus.
 """
 
 import argparse
@@ -37,12 +39,15 @@ MEANT_FOR = {  # attacks that a defence is meant for
 }
 ATTACKS = (
     *("zero", "stale", "random", "delta", "disguise", "late-switch"),
+    *("lazy", "part-time", "replay"),
     *("borrow", "borrow-noised", "borrow-global", "launder", "launder-tuned", "inflate", "slander"),
     *("hoard", "hoard-together", "regrow", "sybils", "cut-up", "merge"),
     *("label-flip", "backdoor", "sign-flip", "rescale", "alie", "ipm", "mimic"),
     *("label-flip@top", "backdoor@top", "sign-flip@top", "rescale@top", "alie@top", "ipm@top", "sole-holder@top"),
 )
 NONE = "none"
+OURS = "fedsac"
+PARTS = ("price", "together", "alone")
 POINTS, SHARES = ("gain", "over_lowest", "best_loss"), ("success", "recall", "false_positives")
 FEDAVG = ("label-flip", "backdoor", "label-flip@top", "backdoor@top")  # whose success is compared with FedAvg's
 
@@ -56,9 +61,14 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=12)
     parser.add_argument("--hidden", default="64,64")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--method", default=OURS)
+    parser.add_argument("--parts", default=",".join(PARTS), help="price, together, alone")
+    parser.add_argument("--defences", default=",".join((NONE, *DEFENCES, ALL)), help="of `price`")
+    parser.add_argument("--attacks", default=",".join(ATTACKS), help="of `together`")
     parser.add_argument("--show", action="store_true", help="print the tables of what is there")
     chosen = parser.parse_args()
-    results = chosen.out / f"{chosen.data}.json"
+    folder = chosen.out if chosen.method == OURS else chosen.out / chosen.method
+    results = folder / f"{chosen.data}.json"
     if not chosen.show:
         collect(chosen, results)
     for line in tables(json.loads(results.read_text())):
@@ -69,36 +79,49 @@ def collect(chosen: argparse.Namespace, results: Path) -> None:
     """Carry out what is missing, and put everything into one file; after each part, so that a part can be read."""
     folder = results.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    for part in ("price", "together", "alone"):
-        planned = [_planned(part, scene, base_config(chosen, scene), chosen.seeds, folder) for scene in SCENES]
+    defences, attacks = chosen.defences.split(","), chosen.attacks.split(",")
+    for part in chosen.parts.split(","):
+        planned = [
+            _planned(part, scene, base_config(chosen, scene), chosen.seeds, folder, defences, attacks)
+            for scene in SCENES
+        ]
         # In turn: what is there after an interruption is there for all scenes.
         _carry_out(folder, [job for both in zip(*planned, strict=True) for job in both])
         runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-        settings = {name: getattr(chosen, name) for name in ("data", "seeds", "rounds", "clients", "hidden")}
+        settings = {name: getattr(chosen, name) for name in ("data", "method", "seeds", "rounds", "clients", "hidden")}
         write_atomic(results, (json.dumps(settings | {"runs": runs}) + "\n").encode())
 
 
 def base_config(chosen: argparse.Namespace, scene: str) -> Config:
     settings = {"data": chosen.data, "scene": scene, "clients": chosen.clients, "device": chosen.device}
+    settings |= {"method": chosen.method}
     if chosen.data != "digits":
         settings |= preset("paper", chosen.data, scene)
     hidden = tuple(int(n) for n in chosen.hidden.split(","))
     return Config(**settings | {"rounds": chosen.rounds, "hidden": hidden, "eval_every": chosen.rounds})
 
 
-def _planned(part: str, scene: str, base: Config, seeds: int, folder: Path) -> Iterator[tuple[str, Config]]:
+def _planned(
+    part: str,
+    scene: str,
+    base: Config,
+    seeds: int,
+    folder: Path,
+    defences: Sequence[str],
+    attacks: Sequence[str],
+) -> Iterator[tuple[str, Config]]:
     """The runs of a part, by name: scene, attack, method, defence and seed."""
     cells: list[tuple[str, str, str]] = []
     if part == "price":
-        cells += [("clean", base.method, defence) for defence in (NONE, *DEFENCES, ALL)]
-        cells += [(ABSENT, base.method, defence) for defence in (NONE, ALL)] + [("clean", "fedavg", NONE)]
-    elif part == "alone":
-        cells += [
-            (a, base.method, d) for defence, attacks in MEANT_FOR.items() for a in attacks for d in (NONE, defence)
+        cells += [("clean", base.method, defence) for defence in defences]
+        cells += [(ABSENT, base.method, defence) for defence in (NONE, ALL) if defence in defences] + [
+            ("clean", "fedavg", NONE)
         ]
+    elif part == "alone":
+        cells += [(a, base.method, d) for defence, named in MEANT_FOR.items() for a in named for d in (NONE, defence)]
     else:
-        cells += [(attack, base.method, defence) for attack in ATTACKS for defence in (NONE, ALL)]
-        cells += [(attack, "fedavg", NONE) for attack in FEDAVG]
+        cells += [(attack, base.method, defence) for attack in attacks for defence in (NONE, ALL)]
+        cells += [(attack, "fedavg", NONE) for attack in FEDAVG if attack in attacks]
     for seed in range(base.seed, base.seed + seeds):  # outermost: what is there after an interruption has equal seeds
         for attack, method, defence in dict.fromkeys(cells):
             config = base.replace(method=method, seed=seed, hardened=None if defence == NONE else defence)
@@ -161,18 +184,19 @@ def _kept(name: str, config: Config, result: Any) -> dict[str, Any]:
 def tables(results: dict[str, Any]) -> Iterator[str]:
     """The tables, as Markdown."""
     runs = [run for run in results["runs"] if "error" not in run]
+    method = results.get("method", OURS)
     for scene in SCENES:
         own = [run for run in runs if run["scene"] == scene]
-        yield from ("", f"### {results['data']}, {scene}: price", "", *_price(own))
+        yield from ("", f"### {results['data']}, {scene}: price", "", *_price(own, method))
         yield from ("", f"### {results['data']}, {scene}: each defence alone", "")
         yield from _effects(
-            own, [(a, d) for defence, named in MEANT_FOR.items() for a in named for d in (NONE, defence)]
+            own, method, [(a, d) for defence, named in MEANT_FOR.items() for a in named for d in (NONE, defence)]
         )
         yield from ("", f"### {results['data']}, {scene}: all of them", "")
-        yield from _effects(own, [(attack, defence) for attack in ATTACKS for defence in (NONE, ALL)])
+        yield from _effects(own, method, [(attack, defence) for attack in ATTACKS for defence in (NONE, ALL)])
 
 
-def _of(runs: Sequence[Any], attack: str, defence: str, method: str = "fedsac") -> list[Any]:
+def _of(runs: Sequence[Any], attack: str, defence: str, method: str) -> list[Any]:
     wanted = attack.replace(":", "-"), defence, method
     return [run for run in runs if (run["attack"], run["defence"], run["method"]) == wanted]
 
@@ -181,13 +205,13 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _price(runs: Sequence[Any]) -> Iterator[str]:
+def _price(runs: Sequence[Any], method: str) -> Iterator[str]:
     """Clean runs, last round: means over seeds."""
     head = ("clean run", "gamma", "BCF", "best reward", "mean reward", "honest ones suspected in half of the rounds")
     yield from (_line(head), _line(["---"] * len(head)))
     cells = [("clean", NONE), *(("clean", name) for name in (*DEFENCES, ALL)), (ABSENT, NONE), (ABSENT, ALL)]
     for attack, defence in cells:
-        if own := _of(runs, attack, defence):
+        if own := _of(runs, attack, defence, method):
             rewards = np.array([run["summary"]["rewards"] for run in own])
             gammas = [run["summary"]["results"]["last"]["gamma"] for run in own]
             inside = np.mean([run["summary"]["inside_bcf"] for run in own])
@@ -208,11 +232,11 @@ def _suspected(run: Any, client: str) -> bool:
     return 2 * sum(client in (*r["refused"], *r["suspected"]) for r in run["rounds"]) >= len(run["rounds"])
 
 
-def _effects(runs: Sequence[Any], cells: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _effects(runs: Sequence[Any], ours: str, cells: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Attacks, last round: means over seeds, and the highest of them where that is asked for; in points and shares."""
     head = ("attack", "defence", "gain (highest)", "over lowest (highest)", "best's loss (highest)", "mean loss")
     yield from (_line([*head, "success", "recall", "false pos."]), _line(["---"] * (len(head) + 3)))
-    with_fedavg = [(a, d, m) for a, d in cells for m in ("fedsac", "fedavg") if m == "fedsac" or d == NONE]
+    with_fedavg = [(a, d, m) for a, d in cells for m in (ours, "fedavg") if m == ours or d == NONE]
     for attack, defence, method in dict.fromkeys(with_fedavg):
         values: dict[str, list[float]] = {}
         for run in _of(runs, attack, defence, method):
@@ -224,7 +248,7 @@ def _effects(runs: Sequence[Any], cells: Sequence[tuple[str, str]]) -> Iterator[
         if values:
             points = [f"{100 * np.mean(values[k]):+.1f} ({100 * np.max(values[k]):+.1f})" for k in POINTS]
             shares = [f"{np.mean(values[k]):.2f}" if k in values else "-" for k in SHARES]
-            who = defence if method == "fedsac" else f"{method}, {defence}"
+            who = defence if method == ours else f"{method}, {defence}"
             yield _line([attack, who, *points, f"{100 * np.mean(values['mean_loss']):+.1f}", *shares])
 
 

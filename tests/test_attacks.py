@@ -15,6 +15,7 @@ from fedsac.attacks.hoarding import hoarded, put_by, union
 from fedsac.attacks.poisoned_data import TARGET, triggered
 from fedsac.attacks.who import attackers
 from fedsac.clients.population import Clients
+from fedsac.clients.training import Job, train
 from fedsac.compute.samples import Samples
 from fedsac.core.allocation import allocate
 from fedsac.data.catalogue import load
@@ -100,6 +101,42 @@ def test_random_weights_and_disguise_have_the_spread_they_should():
     step = 0.25 * models(1, p, seed=3)
     sent = made("disguise").send(sight(step, torch.zeros(3, p), clients=clients, memory=memory, round=1))
     assert float((sent - step[0]).std()) == pytest.approx(float(step.std()), rel=0.05)
+
+
+# -- free riders that know the defences
+
+
+def test_who_is_lazy_sends_few_steps_as_long_as_all_of_them():
+    """Of one batch that is all of its data; half of a round's two steps, so twice as long."""
+    clients, given = replace(population(samples=4), local_steps=2), models(3, P)
+    held = torch.ones(3, 4, dtype=torch.bool)
+    held[1, 2] = False
+    sent = made("lazy:1").send(sight(given, models(3, P, seed=1), client=1, neurons=held, clients=clients))
+    part = Job(clients, given, held, (1, 1, 1), "other batches", 0)
+    one = train([part])[0].models[1]
+    there = LAYOUT.held(held[1])
+    expected = given[1] + torch.where(there, 2 * (one - given[1]), 0)
+    assert torch.allclose(sent, expected, atol=1e-6) and not torch.allclose(sent[there], one[there], atol=1e-4)
+
+
+def test_who_works_part_time_answers_in_its_share_of_the_rounds_evenly():
+    given, trained = models(1, P), models(3, P, seed=1)
+    for share in (0.45, 0.25, 1.0):
+        sent = [made(f"part-time:{share}").send(sight(given, trained, round=round)) for round in range(40)]
+        assert all(one is None or torch.equal(one, trained[0]) for one in sent)
+        for window in (20, 40):
+            assert abs(sum(one is not None for one in sent[:window]) - share * window) <= 1
+
+
+def test_who_replays_its_step_trains_at_times():
+    memory: dict = {}
+    for round in range(6):
+        given, trained = models(1, P, seed=round), models(3, P, seed=10 + round)
+        sent = made("replay:3").send(sight(given, trained, round=round, memory=memory))
+        if round % 3 == 0:
+            step = trained[0] - given[0]
+            assert torch.equal(sent, trained[0])
+        assert torch.allclose(sent - given[0], step, atol=1e-6)
 
 
 # -- scores
@@ -434,7 +471,7 @@ class Interrupt(fedsac.Watcher):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("attack", ["stale:2", "launder", "hoard", "backdoor", "sybils:3"])
+@pytest.mark.parametrize("attack", ["stale:2", "replay:3", "launder", "hoard", "backdoor", "sybils:3"])
 @pytest.mark.parametrize("after", [2, 3])
 def test_a_resumed_run_ends_with_the_same_bytes(attack, after, tmp_path):
     config = TINY.replace(attack=attack, threads=1)

@@ -14,14 +14,19 @@ from fedsac import Config
 from fedsac.compute.samples import Samples
 from fedsac.core import metrics
 from fedsac.core.aggregation import aggregate, aggregate_damped
+from fedsac.core.allocation import prefixes
 from fedsac.core.units import Layout
 from fedsac.methods.ablations import NoAllocation
 from fedsac.methods.fedsac import FedSAC
-from fedsac.methods.shared.calibration import ValidationParts, _smoothed, calibrated_neurons, standard_error
+from fedsac.methods.shared.calibration import ValidationParts, _smoothed, calibrated_lengths, standard_error
 from fedsac.methods.shared.targets import targets
 from tests.golden import small
 
 contributions = st.lists(st.floats(0.1, 0.6), min_size=2, max_size=8).map(np.array)
+
+
+def calibrated_neurons(task, model, importance, rows, **asked):
+    return prefixes(importance, calibrated_lengths(task, model, importance, rows, **asked))
 
 
 def rewards(c, best, error, room):
@@ -248,8 +253,8 @@ def test_the_order_is_measured_on_the_servers_part_and_prefixes_on_the_other(ste
         other = method.start(replace(given, validation=replace(given.validation, y=y)))
         assert torch.equal(other["importance"], state["importance"]) != changes_order
     asked = {"room": 0.5, "smooth": 4, "generous": 0.0}
-    chosen = calibrated_neurons(given, given.initial, expected, parts.calibration_rows, **asked)
-    assert torch.equal(state["neurons"], chosen)
+    lengths = calibrated_lengths(given, given.initial, expected, parts.calibration_rows, **asked)
+    assert torch.equal(state["neurons"], prefixes(expected, lengths))
     some = replace(method, importance_samples=20).measure_importance(given, given.initial, 1)
     drawn = np.sort(given.stream("importance samples", 1).permutation(len(parts.server_rows))[:20])
     assert torch.equal(some, given.importance(given.initial, parts.server_rows[torch.from_numpy(drawn)]))

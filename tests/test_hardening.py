@@ -14,7 +14,8 @@ from fedsac import Config
 from fedsac.cli import main
 from fedsac.compute.samples import Samples
 from fedsac.config import DEFENCES
-from fedsac.core.slow_order import slowed
+from fedsac.core.slow_lengths import slow_lengths
+from fedsac.core.slow_order import SETTLED, slowed
 from fedsac.core.units import Layout
 from fedsac.defences import originals, robust
 from fedsac.defences.bounds import bounded
@@ -264,9 +265,75 @@ def test_an_order_moves_slowly_and_forgets_what_was_before_training():
     assert order.ranks.tolist() == [0, 1, 2]
     order = slowed(torch.tensor([0.7, 0.2, 0.1]), order)
     assert order.ranks.tolist() == [1, 1, 1]
-    for _ in range(200):
-        order = slowed(torch.tensor([0.1, 0.2, -0.7]), order)
-    assert order.rounds == 202 and order.ranks.argsort().tolist() == [2, 0, 1]
+    order = slowed(torch.tensor([0.1, 0.2, -0.7]), order)
+    assert order.rounds == 3 and order.ranks.tolist() == pytest.approx([1, 4 / 3, 2 / 3])
+
+
+def test_an_order_stands_still_once_it_has_settled():
+    order = slowed(torch.tensor([0.1, 0.2]), None)
+    for importance in [(0.1, 0.2)] * SETTLED + [(0.2, 0.1)] * 50:
+        order = slowed(torch.tensor(importance), order)
+    assert order.rounds == SETTLED + 50 and order.ranks.tolist() == [0, 1]
+
+
+def lengths_of(rounds, r, neurons=100, capped=0):
+    """What each client holds after each of the rounds, of which so many are capped; the lengths after all of them."""
+    known, held = None, []
+    for t, granted in enumerate(rounds):
+        known = slow_lengths(torch.tensor(granted), torch.tensor(r[t]), neurons, known, capped=t < capped)
+        held.append(known.now(torch.tensor(r[t])).tolist())
+    return held, known
+
+
+def test_lengths_grow_to_what_was_granted_in_three_rounds_and_do_not_shrink():
+    rounds = [[90, 100], [80, 100], [70, 100], [60, 100], [75, 100], [75, 100], [75, 100], [10, 100]]
+    held, _ = lengths_of(rounds, [[40.0, 100.0]] * 8, capped=2)
+    assert [own for own, _ in held] == [40, 40, 70, 70, 70, 70, 75, 75], "a share of neurons first"
+    assert {top for _, top in held} == {100}
+
+
+def test_who_counts_less_holds_no_more_than_is_granted_and_has_it_back_with_its_standing():
+    full, less = [40.0, 100.0], [4.0, 100.0]
+    rounds = [[50, 100]] * 3 + [[7, 100], [8, 100]] + [[60, 100]] * 3
+    held, _ = lengths_of(rounds, [full] * 3 + [less] * 2 + [full] * 3, capped=1)
+    assert [own for own, _ in held] == [40, 50, 50, 7, 8, 50, 50, 60]
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 20), min_size=3, max_size=3), min_size=1, max_size=12),
+    st.lists(st.floats(1, 100), min_size=3, max_size=3),
+    st.integers(0, 12),
+)
+def test_who_kept_every_neuron_of_a_settled_order_has_what_it_is_paid(rounds, r, capped):
+    """As long as its contribution counts in full, whatever is granted; and nobody holds more than was ever granted."""
+    held, _ = lengths_of(rounds, [r] * len(rounds), neurons=20, capped=capped)
+    for i, last in enumerate(held[-1]):
+        assert max(own[i] for own in held) == last <= max(granted[i] for granted in rounds)
+        if capped >= len(rounds):
+            assert last <= max(1, r[i] / 100 * 20)
+
+
+def test_lengths_are_carried_over_by_name():
+    r = [40.0, 100.0]
+    _, known = lengths_of([[50, 100], [50, 100], [30, 100]], [r] * 3)
+    now = torch.tensor([100.0, 20.0, 90.0])
+    other = known.carried_over(["a", "b"], ["b", "c", "a"], now)
+    assert other.earned.tolist() == [100, 0, 30] and other.at.tolist() == now.tolist()
+    after = slow_lengths(torch.tensor([100, 90, 99]), now, 100, other, capped=True)
+    assert after.now(now).tolist() == [100, 20, 30], "who joins has its share, who stays what was granted lately"
+
+
+@pytest.mark.parametrize("method", ["fedsac", "fedsac-plus"])
+def test_hoarders_hold_what_they_are_paid_and_a_little_of_the_first_rounds(method):
+    """Without the defence nearly all neurons pass through everybody's hands."""
+    more = {}
+    for defence in (None, "slow-order"):
+        config = QUICK.replace(method=method, attack="hoard", hardened=defence, rounds=24)
+        result = fedsac.run(config)
+        lengths = torch.tensor([record["neurons"] for record in result.records])
+        hostile = [result.clients.index(name) for name in result.attack["attackers"]]
+        more[defence] = int((lengths.max(0).values - lengths[-1])[hostile].sum())
+    assert more["slow-order"] == 0 < more[None]
 
 
 # -- attacks that succeed without, and fail with it

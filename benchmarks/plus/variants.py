@@ -42,8 +42,8 @@ class Variant(FedSACPlus):
         total: Tensor = before + (w * moves).sum(0) / (held * w).sum(0).clamp_min(self.damping * float(w.sum()))
         return total
 
-    def allocated_state(self, task: Task, model: Tensor, rounds_done: int) -> State:
-        state = super().allocated_state(task, model, rounds_done)
+    def allocated_state(self, task: Task, model: Tensor, rounds_done: int, before: State | None = None) -> State:
+        state = super().allocated_state(task, model, rounds_done, before)
         if not self.weigh:
             return state
         rows = ValidationParts.draw(task, self.server_share if self.server_steps else 0).calibration_rows

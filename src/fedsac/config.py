@@ -28,7 +28,7 @@ DEFENCES = {  # of hardened mode: name -> what it does (docs/hardening.md)
     "originals": "compares models handed in as trained alone with each other and with every reward",
     "bounds": "bounds the length of every step",
     "robust": "trims what stands out where many hold a parameter, and checks on validation data where few do",
-    "slow-order": "lets the order of neurons move slowly",
+    "slow-order": "lets the order of neurons settle, and submodels grow slowly",
 }
 
 

@@ -90,6 +90,28 @@ def _prefixes(importance: Tensor, r: Tensor, order_by: Tensor | None = None) -> 
     order = (importance if order_by is None else order_by).argsort(stable=True)
     cumulative = _shares(importance)[order].cumsum(0)
     length = torch.searchsorted(cumulative, r + TOLERANCE_PERCENT, right=True).clamp_min(1)
+    return ((r == r.max()).unsqueeze(1) | (_ranks(order) < length.unsqueeze(1)),)
+
+
+def prefixes(order_by: Tensor, lengths: Tensor) -> Tensor:
+    """The first so many neurons [N] by these values [neurons], ties by index: boolean [N, neurons].
+
+    >>> prefixes(torch.tensor([0.3, 0.1, 0.2]), torch.tensor([1, 2])).int().tolist()
+    [[0, 1, 0], [0, 1, 1]]
+    """
+    return ranked(order_by) < lengths.unsqueeze(1)
+
+
+def ranked(order_by: Tensor) -> Tensor:
+    """The rank of each neuron by these values [neurons], from 0, ties by index.
+
+    >>> ranked(torch.tensor([0.3, 0.1, 0.2])).tolist()
+    [2, 0, 1]
+    """
+    return _ranks(order_by.argsort(stable=True))
+
+
+def _ranks(order: Tensor) -> Tensor:
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order), device=order.device)
-    return ((r == r.max()).unsqueeze(1) | (rank < length.unsqueeze(1)),)
+    return rank

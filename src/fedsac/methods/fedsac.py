@@ -16,8 +16,8 @@ standard errors, and `generous` where that costs little correlation; with `serve
 importance on the server's part of V, which calibration does not use. Two make importance cheaper for large models
 (docs/results/speed.md): `first_order` approximates it, `importance_samples` measures it on so many samples of V, drawn
 anew every round. Where units differ in size, `by_cost` gives first those that are least
-important for each of their parameters (docs/any-network.md). `slow` lets the order of neurons move slowly, so that
-keeping what one was given before gains little (docs/hardening.md).
+important for each of their parameters (docs/any-network.md). `slow` lets the order of neurons settle, and submodels
+grow slowly, so that keeping what one was given before gains nothing (docs/hardening.md).
 """
 
 from collections.abc import Sequence
@@ -30,14 +30,17 @@ from torch import Tensor
 
 from fedsac.config import Config
 from fedsac.core.aggregation import aggregate_submodels, aggregate_submodels_damped
-from fedsac.core.allocation import allocate_unchecked, check_finite, reputation
-from fedsac.core.slow_order import SlowOrder, slowed
+from fedsac.core.allocation import allocate_unchecked, check_finite, prefixes, reputation
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
-from fedsac.methods.shared.calibration import ValidationParts, calibrated_neurons
+from fedsac.methods.shared.calibration import ValidationParts, calibrated_lengths
 from fedsac.methods.shared.server_data import trained_by_server
+from fedsac.methods.shared.slow_allocation import carried_over, remembered, slow_neurons, slow_order
 
-RANKS, ROUNDS = "mean ranks", "mean of rounds"  # in the state, of a slow order
+# Where the allocation is slow: the share of all rounds in which no prefix is longer than its client's reputation as a
+# share of all neurons. A calibrated one says little for longer: while the model is no better than what a client has
+# alone, nothing less than all of it is inside BCF.
+CAPPED, CAPPED_CALIBRATED = 0.25, 0.75
 
 
 @dataclass(frozen=True)
@@ -101,39 +104,44 @@ class FedSAC(Method):
         importance_due = rounds_done % self.importance_every == 0 or rounds_done == task.rounds
         if not importance_due:
             return state | {"model": model}
-        return self.allocated_state(task, model, rounds_done, self._order_before(state))
+        return self.allocated_state(task, model, rounds_done, remembered(state))
 
     def carry_over(self, task: Task, state: State, clients: Sequence[str]) -> State:
         if not self.slow:
             return super().carry_over(task, state, clients)
-        # Who joins must not set the order free.
-        return self.allocated_state(task, state["model"], 0, self._order_before(state))
+        r = reputation(task.contributions, self.beta)
+        return self.allocated_state(task, state["model"], 0, carried_over(remembered(state), clients, task.clients, r))
 
-    def _order_before(self, state: State) -> SlowOrder | None:
-        return SlowOrder(state[RANKS], state[ROUNDS]) if self.slow else None
-
-    def allocated_state(self, task: Task, model: Tensor, rounds_done: int, before: SlowOrder | None = None) -> State:
+    def allocated_state(self, task: Task, model: Tensor, rounds_done: int, before: State | None = None) -> State:
         """The state with this model [parameters] after so many rounds: the importance of its neurons, and the neurons
-        that each client holds. `before`: what a `slow` order was."""
+        that each client holds. `before`: what was remembered of a slow allocation."""
         importance = self.measure_importance(task, model, rounds_done)
         order = importance
         slow: State = {}
         if self.slow:
-            now = slowed(importance, before)
-            order, slow = now.ranks, {RANKS: now.ranks, ROUNDS: now.rounds}
+            order, slow = slow_order(importance, before or {})
         if self.by_cost:
             order = order / task.layout.costs.to(order.device)
+        neurons = self._granted(task, model, importance, order)
+        if self.slow:
+            capped = rounds_done < task.rounds * (CAPPED_CALIBRATED if self.calibrated else CAPPED)
+            r = reputation(task.contributions, self.beta)
+            neurons, lengths = slow_neurons(neurons, order, r, before or {}, capped=capped)
+            slow |= lengths
+        neurons = task.layout.completed(neurons, order)
+        return {"model": model, "importance": importance, "neurons": neurons} | slow
+
+    def _granted(self, task: Task, model: Tensor, importance: Tensor, order: Tensor) -> Tensor:
+        """The prefix of this order that each client gets by this round's importance, [N, neurons]."""
         if self.calibrated:
             share = self.server_share if self.server_steps or self.server_order else 0
             rows = ValidationParts.draw(task, share).calibration_rows
-            neurons = calibrated_neurons(
+            lengths = calibrated_lengths(
                 task, model, order, rows, room=self.room, smooth=self.smooth, generous=self.generous
             )
-        else:
-            r = reputation(task.contributions, self.beta)
-            neurons = allocate_unchecked(importance, r, None if order is importance else order)
-            neurons = task.layout.completed(neurons, order)
-        return {"model": model, "importance": importance, "neurons": neurons} | slow
+            return prefixes(order, lengths)
+        r = reputation(task.contributions, self.beta)
+        return allocate_unchecked(importance, r, None if order is importance else order)
 
     def measure_importance(self, task: Task, model: Tensor, rounds_done: int) -> Tensor:
         """Importance [neurons] of a model [parameters] (Eq. 3) on V or, with `server_order`, on the server's part of

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedsac.compute.uncertainty import standard_errors
+from fedsac.core.allocation import ranked
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Task
 from fedsac.methods.shared.targets import targets
@@ -34,20 +35,18 @@ class ValidationParts:
         return cls(order[:cut].sort().values, order[cut:].sort().values)
 
 
-def calibrated_neurons(
+def calibrated_lengths(
     task: Task, model: Tensor, importance: Tensor, rows: Tensor, *, room: float, smooth: int, generous: float = 0.0
 ) -> Tensor:
-    """The neurons of each client, [N, neurons]: the prefix from the least important neuron on whose score on these
+    """How many neurons each client gets, int64 [N]: the prefix from the least important neuron on whose score on these
     rows of V comes nearest to the client's target."""
     n = len(importance)
-    order = importance.argsort(stable=True)
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(n, device=order.device)
+    rank = ranked(importance)
     lengths = np.unique(
         np.concatenate([np.arange(max(1, n - FINE_NEURONS), n + 1), np.arange(1, n, COARSE_STEP_NEURONS)])
     )
-    prefixes = task.layout.completed(rank < torch.from_numpy(lengths).to(order.device).unsqueeze(1), rank)
-    scores = task.evaluate(model.unsqueeze(0), prefixes, task.part(rows)).numpy()
+    tried = task.layout.completed(rank < torch.from_numpy(lengths).to(rank.device).unsqueeze(1), rank)
+    scores = task.evaluate(model.unsqueeze(0), tried, task.part(rows)).numpy()
     best = float(scores[-1])
     error = standard_error(task, model, rows, best)
     goal = targets(np.array(task.contributions), best, error, room, generous)
@@ -55,7 +54,7 @@ def calibrated_neurons(
     parts = slice(max(1, len(lengths) - 1))
     chosen = np.abs(_smoothed(lengths, scores, smooth)[parts] - goal[:, None]).argmin(1)
     chosen[np.isinf(goal)] = len(lengths) - 1
-    return prefixes[torch.from_numpy(chosen).to(order.device)]
+    return torch.from_numpy(lengths[chosen]).to(rank.device)
 
 
 def standard_error(task: Task, model: Tensor, rows: Tensor, score: float) -> float:
