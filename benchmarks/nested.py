@@ -3,7 +3,7 @@
 import torch
 
 from benchmarks.timing import interleaved, show
-from fedsac.compute import evaluation
+from fedsac.compute import evaluation, nested
 from fedsac.compute.samples import Samples
 from fedsac.core.units import Layout
 from fedsac.models.mlp import initial_weights
@@ -19,23 +19,23 @@ def measure(what: str, members: int, samples: int, features: int) -> list[str]:
     # Rewards are the larger submodels; what is calibrated goes from one neuron to all.
     lengths = torch.linspace(200 if members == 10 else 1, layout.neurons, members).long()
     neurons = torch.randperm(layout.neurons) < lengths.unsqueeze(1)
-    fewest = evaluation.MIN_MEMBERS
+    fewest = nested.MIN_MEMBERS
 
     def by_itself() -> None:
-        evaluation.MIN_MEMBERS = members + 1
+        nested.MIN_MEMBERS = members + 1
         evaluation.evaluate(layout, params, neurons, data)
-        evaluation.MIN_MEMBERS = fewest
+        nested.MIN_MEMBERS = fewest
 
     times = interleaved(
         {"nested": lambda: evaluation.evaluate(layout, params, neurons, data), "alone": by_itself}, repetitions=7
     )
-    nested, alone = times["nested"], times["alone"]
+    one_by_one, alone = times["nested"], times["alone"]
     return [
         f"{what}: {members}, {samples} samples",
         str(features),
-        f"{nested.median * 1e3:.0f} ms ({nested.spread})",
+        f"{one_by_one.median * 1e3:.0f} ms ({one_by_one.spread})",
         f"{alone.median * 1e3:.0f} ms ({alone.spread})",
-        f"{alone.median / nested.median:.1f}x",
+        f"{alone.median / one_by_one.median:.1f}x",
     ]
 
 

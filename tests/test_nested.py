@@ -1,5 +1,6 @@
 """Nested submodels scored one from the other, against each computed by itself."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedsac.compute import evaluation, nested, tally
+from fedsac.compute.confusion import confusions
 from fedsac.compute.samples import Samples
 from fedsac.core.metrics import accuracy, auc
 from fedsac.core.units import Layout
@@ -47,7 +49,7 @@ def made(sizes, samples, seed):
     hidden=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     lengths=st.lists(st.integers(0, 30), min_size=nested.MIN_MEMBERS, max_size=9),
     samples=st.integers(1, 40),
-    logit_bytes=st.sampled_from([1, 2000, nested.LOGIT_BYTES]),
+    logit_bytes=st.sampled_from([1, nested.LOGIT_BYTES]),  # too few for any: each is computed by itself
     chunk=st.sampled_from([7, evaluation.CPU_CHUNK_SAMPLES]),
     seed=st.integers(0, 99),
 )
@@ -71,6 +73,15 @@ def test_a_metric_that_needs_all_samples_of_a_few_members_at_a_time(monkeypatch)
     torch.testing.assert_close(evaluation.evaluate(layout, params, neurons, data, metric=auc)[0], together)
     alone = [evaluation.evaluate(layout, params, own.unsqueeze(0), data, metric=auc)[0] for own in neurons]
     torch.testing.assert_close(together, torch.cat(alone))
+
+
+def test_members_are_scored_in_their_own_order():
+    """Who counts what each member says, as confusion tables do, goes by the order of the calls."""
+    layout, params, data = made((5, 12, 8, 3), 50, 1)
+    neurons = submodels(layout, [20, 3, 0, 14, 17, 9, 6], 1)
+    together = confusions(layout, params, neurons, data)
+    alone = [confusions(layout, params, own.unsqueeze(0), data)[0] for own in neurons]
+    assert together.tolist() == np.stack(alone).tolist() and len({table.tobytes() for table in alone}) > 3
 
 
 def test_only_nested_submodels_have_an_order():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedsac.compute.modules import scoring
-from fedsac.compute.nested import MIN_MEMBERS, NestedSubmodels, ascending
+from fedsac.compute.nested import NestedSubmodels, ascending
 from fedsac.compute.samples import Samples
 from fedsac.compute.tally import make_tally
 from fedsac.compute.training import Layers
@@ -104,6 +104,15 @@ def _first_layer_kernel(
     return lambda rows: layer.output(rows.unsqueeze(0))
 
 
+def _nested(layout: Layout, layers: Layers, neurons: Tensor, samples: int) -> NestedSubmodels | None:
+    """The submodels with these neurons as nested ones, where they are, and where that is faster on so many samples."""
+    after = [(weight[0], bias[0]) for weight, bias in layers[1:]]
+    if len(layers[0][0]) > 1 or not NestedSubmodels.supports(after, len(neurons), samples):
+        return None
+    order = ascending(neurons)
+    return None if order is None else NestedSubmodels(after, layout.by_layer(neurons), order)
+
+
 def _chunk_samples(layout: Layout, members: int, params: Tensor) -> int:
     """How many samples are evaluated at a time."""
     if not params.is_cuda:
@@ -146,14 +155,10 @@ class PendingScores:
         classes = layout.classes if isinstance(layout, ModuleLayout) else layout.sizes[-1]
         self._tally = make_tally(metric, members, classes, samples.y)
         self._loss = torch.zeros(members, dtype=torch.float64, device=params.device)
-        self._samples, self._back = len(samples.y), None
+        self._samples = len(samples.y)
         if isinstance(layout, ModuleLayout):
             self._evaluate_modules(layout, members, params, neurons, samples)
             return
-        if neurons is not None and len(params) == 1 and members >= MIN_MEMBERS and not params.is_cuda:
-            order = ascending(neurons) if NestedSubmodels.supports(layout.views(params)[1:]) else None
-            if order is not None:
-                neurons, self._back = neurons[order], order.argsort()
         at_once = self._tally.members_at_once
         if members <= at_once:
             self._evaluate(0, layout, params, neurons, samples)
@@ -186,9 +191,7 @@ class PendingScores:
             at_once = max(2, CPU_ACTIVATION_BYTES // (max(1, min(chunk, self._samples)) * widest_bytes))
         # The first layer is computed for all members at once where there is a kernel for it, or where they share it.
         first_done = first is not None or (len(params) == 1 and len(layers) > 1)
-        nested = None
-        if self._back is not None and neurons is not None:
-            nested = NestedSubmodels([(w[0], b[0]) for w, b in layers[1:]], layout.by_layer(neurons))
+        nested = None if neurons is None else _nested(layout, layers, neurons, min(chunk, self._samples))
         parts = zip(samples.x.split(chunk), samples.y.split(chunk), every.split(chunk), strict=True)
         for i, (x, y, rows) in enumerate(parts):
             at = slice(i * chunk, i * chunk + len(y))
@@ -196,9 +199,7 @@ class PendingScores:
             if first_done and first is None:
                 a = _linear(a, *layers[0]).relu_()
             if nested is not None:
-                for part, logits in nested.logits(a[0]):
-                    part = slice(before + part.start, before + part.stop)
-                    self._add(part, at, logits, y.expand(len(logits), -1))
+                self._add(slice(before, before + members), at, nested.logits(a[0]), y.expand(members, -1))
                 continue
             for start in range(0, members, at_once):
                 part = slice(start, start + at_once)
@@ -234,8 +235,7 @@ class PendingScores:
 
     def wait(self) -> tuple[Tensor, Tensor]:
         """Scores and mean cross-entropies, float64 [S] each on the CPU."""
-        scores, losses = self._tally.scores(), self._loss.cpu() / self._samples
-        return (scores, losses) if self._back is None else (scores[self._back], losses[self._back])
+        return self._tally.scores(), self._loss.cpu() / self._samples
 
 
 def _of_members(

@@ -6,14 +6,14 @@ one adds to the first hidden layer changes the pre-activations of the second by 
 small last layer is computed again. (A GPU is fast with large products, not with many small ones in a row.)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 Layers = list[tuple[Tensor, Tensor]]
 
-LOGIT_BYTES = 8 << 20  # of the logits of some submodels, computed before any is used: what a cache has room for
+LOGIT_BYTES = 128 << 20  # of all submodels on the samples evaluated at a time, at the most
 MIN_MEMBERS = 4  # fewer are as fast one after the other
 
 
@@ -26,10 +26,11 @@ def ascending(neurons: Tensor) -> Tensor | None:
 
 
 class NestedSubmodels:
-    """Submodels in ascending order, of a network with one or two hidden layers. `layers` are the weights [in, out] and
-    biases of all layers but the first, `masks` [S, width] (boolean) the neurons held of each hidden layer."""
+    """Submodels of a network with one or two hidden layers. `layers` are the weights [in, out] and biases of all layers
+    but the first, `masks` [S, width] (boolean) the neurons held of each hidden layer, `order` as `ascending` has it."""
 
-    def __init__(self, layers: Layers, masks: Sequence[Tensor]) -> None:
+    def __init__(self, layers: Layers, masks: Sequence[Tensor], order: Tensor) -> None:
+        self._order: list[int] = order.tolist()
         # Neurons in the order in which they join: what a submodel holds of a layer are its first neurons.
         joined = [mask.sum(0).argsort(descending=True, stable=True) for mask in masks]
         self._counts = [mask.sum(1).tolist() for mask in masks]
@@ -43,31 +44,29 @@ class NestedSubmodels:
             self._last = last_weight[joined[1]], last_bias
 
     @staticmethod
-    def supports(layers: Layers) -> bool:
-        """Can submodels of a network with these layers behind the first one be computed?"""
-        return len(layers) in (1, 2)
+    def supports(layers: Layers, members: int, samples: int) -> bool:
+        """Can so many submodels of a network with these layers behind the first one be computed on so many samples at a
+        time, and is it worth it?"""
+        bias = layers[-1][1] if layers else None
+        if bias is None or bias.is_cuda or len(layers) > 2 or members < MIN_MEMBERS:
+            return False
+        return members * samples * bias.shape[-1] * bias.element_size() <= LOGIT_BYTES
 
-    def logits(self, a: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Which submodels, and their logits [k, n, classes], from the first hidden layer's activations [n, width] of
-        the whole model; all submodels in turn. The logits are overwritten when the next ones are asked for."""
+    def logits(self, a: Tensor) -> Tensor:
+        """The logits [S, n, classes], from the first hidden layer's activations [n, width] of the whole model."""
         a = a[:, self._first]
-        members, samples = len(self._counts[0]), len(a)
-        classes = (self._last or (None, self._bias))[1].shape[0]
-        at_once = max(1, LOGIT_BYTES // (a.element_size() * max(1, samples) * classes))
-        out = a.new_empty(min(members, at_once), samples, classes)
-        z, held = self._bias.repeat(samples, 1), 0
+        z, held = self._bias.repeat(len(a), 1), 0
         active = torch.empty_like(z)
-        for start in range(0, members, at_once):
-            group = slice(start, min(start + at_once, members))
-            for i in range(group.start, group.stop):
-                own = self._counts[0][i]
-                if own > held:
-                    z.addmm_(a[:, held:own], self._weight[held:own])
-                    held = own
-                if self._last is None:
-                    out[i - start].copy_(z)
-                    continue
-                next_own, (weight, bias) = self._counts[1][i], self._last
-                torch.clamp_min(z[:, :next_own], 0, out=active[:, :next_own])
-                torch.addmm(bias, active[:, :next_own], weight[:next_own], out=out[i - start])
-            yield group, out[: group.stop - start]
+        out = a.new_empty(len(self._order), len(a), len((self._last or (None, self._bias))[1]))
+        for i in self._order:
+            own = self._counts[0][i]
+            if own > held:
+                z.addmm_(a[:, held:own], self._weight[held:own])
+                held = own
+            if self._last is None:
+                out[i].copy_(z)
+                continue
+            next_own, (weight, bias) = self._counts[1][i], self._last
+            torch.clamp_min(z[:, :next_own], 0, out=active[:, :next_own])
+            torch.addmm(bias, active[:, :next_own], weight[:next_own], out=out[i])
+        return out
