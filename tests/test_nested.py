@@ -81,7 +81,7 @@ def test_members_are_scored_in_their_own_order():
     neurons = submodels(layout, [20, 3, 0, 14, 17, 9, 6], 1)
     together = confusions(layout, params, neurons, data)
     alone = [confusions(layout, params, own.unsqueeze(0), data)[0] for own in neurons]
-    assert together.tolist() == np.stack(alone).tolist() and len({table.tobytes() for table in alone}) > 3
+    assert together.tolist() == np.stack(alone).tolist() and len({table.tobytes() for table in alone}) > 2
 
 
 def test_only_nested_submodels_have_an_order():
