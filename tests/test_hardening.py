@@ -310,17 +310,22 @@ def test_who_kept_every_neuron_of_a_settled_order_has_what_it_is_paid(rounds, r,
     for i, last in enumerate(held[-1]):
         assert max(own[i] for own in held) == last <= max(granted[i] for granted in rounds)
         if capped >= len(rounds):
-            assert last <= max(1, r[i] / 100 * 20)
+            assert last <= max(5, r[i] / 100 * 20)
 
 
 def test_lengths_are_carried_over_by_name():
     r = [40.0, 100.0]
     _, known = lengths_of([[50, 100], [50, 100], [30, 100]], [r] * 3)
-    now = torch.tensor([100.0, 20.0, 90.0])
+    now = torch.tensor([100.0, 30.0, 90.0])
     other = known.carried_over(["a", "b"], ["b", "c", "a"], now)
-    assert other.earned.tolist() == [100, 0, 30] and other.at.tolist() == now.tolist()
+    assert other.earned.tolist() == [100, 0, 50] and other.at.tolist() == [100, 30, 40]
     after = slow_lengths(torch.tensor([100, 90, 99]), now, 100, other, capped=True)
-    assert after.now(now).tolist() == [100, 20, 30], "who joins has its share, who stays what was granted lately"
+    assert after.now(now).tolist() == [100, 30, 50], "who joins has its share, who stays what it had"
+    fallen = torch.tensor([100.0, 30.0, 1.0])
+    after = slow_lengths(
+        torch.tensor([100, 90, 7]), fallen, 100, known.carried_over(["a", "b"], "bca", fallen), capped=True
+    )
+    assert after.now(fallen).tolist() == [100, 30, 7], "who comes back with a copy is not paid for what it had"
 
 
 @pytest.mark.parametrize("method", ["fedsac", "fedsac-plus"])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 LATELY = 3  # rounds in all of which more must have been granted
+LEAST = 0.1  # of all neurons, to which no prefix is capped: of a few neurons' steps, noise looks like work
 
 
 @dataclass(frozen=True)
@@ -31,18 +32,22 @@ class SlowLengths:
         return torch.where(reputation < self.at, torch.minimum(self.earned, self.granted[-1]), self.earned)
 
     def carried_over(self, before: Sequence[str], clients: Sequence[str], reputation: Tensor) -> "SlowLengths":
-        """For other clients, by name: whoever stays has earned no more than was granted at last; who joins, nothing."""
+        """For other clients, by name: whoever stays has what it had, and counts less where its reputation falls with
+        the change; who joins has earned nothing."""
         rows = [before.index(name) if name in before else -1 for name in clients]
         new = torch.tensor([row < 0 for row in rows], device=self.earned.device)
-        earned = torch.where(new, 0, torch.minimum(self.earned, self.granted[-1])[rows])
-        return SlowLengths(earned, reputation, torch.where(new, torch.iinfo(torch.int64).max, self.granted[:, rows]))
+        return SlowLengths(
+            torch.where(new, 0, self.earned[rows]),
+            torch.where(new, reputation, self.at[rows]),
+            torch.where(new, torch.iinfo(torch.int64).max, self.granted[:, rows]),
+        )
 
 
 def slow_lengths(
     granted: Tensor, reputation: Tensor, neurons: int, before: SlowLengths | None, *, capped: bool
 ) -> SlowLengths:
     """The lengths after so many neurons were granted to each client [N], int64. While `capped`, nobody earns more than
-    its reputation [N], from 0 to 100, as a share of all neurons.
+    its reputation [N], from 0 to 100, as a share of all neurons, or `LEAST` of them.
 
     >>> r = torch.tensor([50.0, 100.0])
     >>> first = slow_lengths(torch.tensor([9, 10]), r, 10, None, capped=True)
@@ -57,6 +62,7 @@ def slow_lengths(
     lately = torch.cat([before.granted, granted.unsqueeze(0)])[-LATELY:]
     lasting = lately.min(0).values
     if capped:
-        lasting = torch.minimum(lasting, (reputation / 100 * neurons).long().clamp_min(1))
+        share = (reputation / 100).clamp_min(LEAST)
+        lasting = torch.minimum(lasting, (share * neurons).long().clamp_min(1))
     grown = torch.maximum(before.earned, lasting)
     return SlowLengths(torch.where(reputation < before.at, before.earned, grown), before.at, lately)

@@ -21,7 +21,7 @@ FULL, NONE = 0.5, 0.25  # of the median work: from here on up all counts, from h
 LEAST_ROUNDS = 3  # measured, before work is judged
 LEAST_MEDIAN = 0.05  # of all clients' work: below it, nothing can be told
 FLOOR = 0.1  # of the lowest contribution in good standing
-SET_ASIDE = 0.5  # who counts less than this is left out of the model
+SET_ASIDE = 0.9  # who counts less than this is left out of the model
 
 
 @dataclass(frozen=True)
