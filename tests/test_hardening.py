@@ -20,7 +20,7 @@ from fedsac.core.units import Layout
 from fedsac.defences import originals, robust
 from fedsac.defences.bounds import bounded
 from fedsac.defences.commitment import START, commitment, first_broken
-from fedsac.defences.standing import Standing, counted, shares
+from fedsac.defences.standing import SET_ASIDE, Standing, counted, shares
 from fedsac.defences.work import class_batches, measured_work, share_of_work
 from fedsac.errors import FedsacError
 from fedsac.runs.start import resume
@@ -370,6 +370,20 @@ def test_a_borrowed_model_is_paid_without_the_defence_and_not_with_it():
         result, hostile, paid = attacked(attack, "originals")
         assert max(paid["hostile"]) <= min(paid["honest"])
         assert set(result.last["suspected"]) == set(hostile), "and not the one whose model it is"
+
+
+def test_who_rejoins_with_a_copy_does_not_keep_the_submodel_that_it_had():
+    result, hostile, paid = attacked("launder", "originals+slow-order", rounds=12)
+    held = {name: [record["neurons"][i] for record in result.records] for i, name in enumerate(result.clients)}
+    assert all(held[name][-1] < held[name][4] for name in hostile)
+    assert max(paid["hostile"]) <= min(paid["honest"])
+
+
+def test_less_than_half_of_the_median_work_is_enough_to_be_set_aside():
+    """Sign flips that are let in settle at .45 of it."""
+    others = {str(i): Standing(0.4, 9) for i in range(4)}
+    share = [shares(others | {"x": Standing(0.4 * ratio, 9)})["x"] for ratio in (0.45, 0.5)]
+    assert share[0] == pytest.approx(0.8) and share[0] < SET_ASIDE <= share[1] == 1.0
 
 
 def test_who_launders_its_reward_is_recognised():
