@@ -26,6 +26,7 @@ from fedsac.core.transfer import to_device
 
 SAMPLES_PER_CLASS = 32  # of V, for the server's step of a class
 RIDGE = 1e-6  # of directions that nearly coincide
+CPU_COLUMNS = 1 << 13  # of all directions, multiplied at the same time: what a CPU's cache has room for
 
 
 def class_batches(y: np.ndarray, rng: np.random.Generator, most: int = SAMPLES_PER_CLASS) -> tuple[np.ndarray, ...]:
@@ -49,11 +50,17 @@ def class_steps(layout: AnyLayout, sent: Tensor, neurons: Tensor, v: Samples, ba
 def products(step: Tensor, references: Tensor, known: Tensor, held: Tensor) -> Tensor:
     """The products of all these directions with each other, within what the client holds: float64 [n, n], the step
     [parameters] first, then the `known` differences [m, parameters], then the references [classes, parameters]."""
-    both = torch.where(held, torch.cat([step.unsqueeze(0), known, references]), 0).double()
-    lengths = both.norm(dim=1, keepdim=True)
-    # A direction without a length, or with none that is a number, is none: its row is 0.
-    unit = torch.where((lengths > 0) & lengths.isfinite(), both / lengths, 0)
-    return unit @ unit.T
+    rows = step.unsqueeze(0), known, references
+    at_once = len(held) if held.is_cuda else CPU_COLUMNS
+    gram = torch.zeros(sum(map(len, rows)), sum(map(len, rows)), dtype=torch.float64, device=held.device)
+    for start in range(0, len(held), at_once):
+        part = slice(start, start + at_once)
+        columns = torch.where(held[part], torch.cat([own[:, part] for own in rows]), 0).double()
+        gram += columns @ columns.T
+    lengths = gram.diagonal().sqrt()
+    # A direction without a length, or with none that is a number, is none: its row and column are 0.
+    one = (lengths > 0) & lengths.isfinite()
+    return torch.where(one & one.unsqueeze(1), gram / lengths / lengths.unsqueeze(1), 0)
 
 
 def share_of_work(gram: np.ndarray, known: int) -> float:
