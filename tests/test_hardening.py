@@ -22,6 +22,7 @@ from fedsac.defences.bounds import bounded
 from fedsac.defences.commitment import START, commitment, first_broken
 from fedsac.defences.standing import SET_ASIDE, Standing, counted, shares
 from fedsac.defences.work import class_batches, measured_work, share_of_work
+from fedsac.doors import ATTACKS
 from fedsac.errors import FedsacError
 from fedsac.runs.start import resume
 
@@ -431,6 +432,20 @@ def test_other_networks_can_be_hardened():
     settings = {"network": "tests.networks:tiny", "clients": 4, "rounds": 3, "scene": "iid", "samples_per_client": 60}
     result = fedsac.run(Config(**settings, hardened="all", local_steps=3))
     assert np.isfinite(result.rewards).all() and max(result.last["hardened"]["work"]) > 0.1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("hardened", [None, "all"])
+@pytest.mark.parametrize("attack", list(ATTACKS))
+def test_a_gpu_plays_every_attack_as_the_cpu_does(attack, hardened):
+    config = QUICK.replace(attack=attack, hardened=hardened, rounds=4, standalone_steps=40, dtype="float64")
+    on_cpu, on_gpu = (fedsac.run(config.replace(device=device)) for device in ("cpu", "cuda"))
+    assert on_gpu.rewards == pytest.approx(on_cpu.rewards, abs=1e-9)
+    assert [r.get("suspected", {}).keys() for r in on_gpu.records] == [
+        r.get("suspected", {}).keys() for r in on_cpu.records
+    ]
+    outcomes = on_cpu.summary()["attack"], on_gpu.summary()["attack"]
+    assert outcomes[1]["kept"] == pytest.approx(outcomes[0]["kept"], abs=1e-9)
 
 
 def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path):
