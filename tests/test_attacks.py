@@ -11,6 +11,7 @@ import torch
 import fedsac
 from fedsac import Config, FedsacError, Layout
 from fedsac.attacks import Attack, End, Holding, Sight, Standing, made
+from fedsac.attacks.distilling import student
 from fedsac.attacks.hoarding import hoarded, put_by, union
 from fedsac.attacks.poisoned_data import TARGET, triggered
 from fedsac.attacks.who import attackers
@@ -22,6 +23,7 @@ from fedsac.data.catalogue import load
 from fedsac.data.split import split
 from fedsac.doors import ATTACKS
 from fedsac.methods.base import Assignment
+from fedsac.models.network import Network
 from fedsac.rng import stream
 from tests.test_store import contents
 
@@ -203,6 +205,38 @@ def test_who_trains_its_reward_before_laundering_is_scored_by_that():
     tuned, plain = fedsac.run(config), fedsac.run(config.replace(attack="launder"))
     assert tuned.records[:2] == plain.records[:2]
     assert tuned.contributions.validation[4] > plain.contributions.validation[4] + 0.2
+
+
+def test_a_student_says_what_its_teacher_says_and_begins_at_the_public_weights():
+    """It learns from mixtures of its own samples alone, as they are stored: the labels of these are not looked at."""
+    for dtype in (torch.uint8, torch.float32, torch.int64):
+        c = population(samples=60)
+        x = (c.pool.x * 20 + 100).clamp(0, 255).to(dtype)
+        own = torch.from_numpy(c.rows[0])
+        scale, shift = torch.full((1, 3), 1 / 20.0), torch.full((1, 3), -5.0)
+        c = replace(c, pool=Samples(x, c.pool.y, scale, shift), lr=0.5, local_steps=200)
+        begun, teacher = 0.1 * models(P), Holding(models(P, seed=7), torch.ones(LAYOUT.neurons, dtype=torch.bool))
+        learned = student(c, begun, 0, teacher, 20)
+        every = torch.stack([teacher.model, learned, begun])
+        inputs = x[own].float() * scale + shift
+        says = torch.stack([Network(LAYOUT, model).logits(inputs).argmax(1) for model in every])
+        assert (says[0] == says[1]).float().mean() > 0.9 > 0.8 > (says[0] == says[2]).float().mean()
+        turned = replace(c, pool=replace(c.pool, y=1 - c.pool.y))
+        assert torch.equal(student(turned, begun, 0, teacher, 20), learned)
+        assert not torch.equal(student(c, begun, 1, teacher, 20), learned), "of its own samples"
+
+
+def test_students_stand_in_for_what_a_launderer_or_borrower_hands_in():
+    c, rewards = population(), models(3, P, seed=3)
+    neurons = torch.ones(3, LAYOUT.neurons, dtype=torch.bool)
+    neurons[1, 0] = False
+    end = End(c, (1,), models(P), torch.where(LAYOUT.held(neurons), rewards, 0), neurons, {})
+    sent = made("launder-distilled:3").resubmit(end, None, 1)
+    assert torch.equal(sent, student(c, end.initial, 1, end.reward(1), 3))
+    rich = replace(c, rows=(np.arange(4), np.arange(4, 8), np.arange(8, 20)))
+    standing = Standing(rich, (1,), models(P), rewards)
+    lent = Holding(rewards[2], torch.ones(LAYOUT.neurons, dtype=torch.bool))
+    assert torch.equal(made("borrow-distilled:3").submit(standing, 1), student(rich, standing.initial, 1, lent, 3))
 
 
 def test_who_rejoins_with_nothing_is_paid_for_nothing():

@@ -396,6 +396,24 @@ def test_who_launders_its_reward_is_recognised():
     assert not any("suspected" in record for record in result.records[:5])
 
 
+def test_who_comes_back_counts_for_no_more_than_before():
+    """A student of one's reward is no copy that anything recognises; it is paid for without the defence."""
+    settings = {"rounds": 12, "standalone_steps": 20, "attackers": "client-01,client-02", "local_steps": 10}
+    for defence in (None, "originals"):
+        result, hostile, _ = attacked("launder-distilled", defence, **settings)
+        before, after = (result.records[at]["reputations"] for at in (0, -1))
+        gained = [after[result.clients.index(name)] - before[result.clients.index(name)] for name in hostile]
+        assert "suspected" not in result.last
+        assert min(gained) > 5 if defence is None else max(gained) <= 1e-9
+
+
+def test_who_comes_back_with_less_counts_for_that():
+    settings = {"attackers": "client-08", "contribution_on": "test"}
+    result, _, _ = attacked("tests.test_attacks:Rejoined", "originals", **settings)
+    counts = [record["hardened"]["contributions"][7] for record in result.records]
+    assert counts[0] > 0.5 > counts[-1] == pytest.approx(result.contributions.test[7], abs=1e-12)
+
+
 def test_poison_enters_the_model_without_the_defence_and_not_with_it():
     clean = fedsac.run(QUICK.replace(scene="iid"))
     lost = {}
@@ -470,9 +488,9 @@ pytest.importorskip("flwr")
 
 from fedsac.federation.folder import Federation  # noqa: E402
 from fedsac.federation.ledger import read  # noqa: E402
-from fedsac.federation.setup import init  # noqa: E402
+from fedsac.federation.setup import init, readmit, remove  # noqa: E402
 from fedsac.federation.verifying import verify  # noqa: E402
-from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes  # noqa: E402
+from tests.flower_grid import InProcessGrid, coordinate, digits_silos, federation, nodes, order_of  # noqa: E402
 
 RUN = {"rounds": 5, "hidden": (16, 16), "seed": 3, "dtype": "float64"}
 SIZES = {"a": 60, "b": 150, "c": 200, "d": 90, "e": 120}
@@ -530,4 +548,30 @@ def test_a_site_that_joins_with_anothers_data_counts_as_nothing(silos, tmp_path)
     assert copies[0] in ({"c"}, {"e"}) and copies == copies[:1] * 5, "the first round shows it"
     least = found.records[-1]["neurons"]["abcde".index(*copies[0])]
     assert least == min(found.records[-1]["neurons"])
+    verify(Federation.load(folder))
+
+
+@pytest.mark.parametrize("hardened", ["nothing", "originals"])
+def test_a_site_that_is_readmitted_counts_for_no_more_than_before(hardened, silos, tmp_path):
+    folder = federation(tmp_path / "fed", silos, tuple("abcd"), settings=f'hardened = "{hardened}"', **RUN)
+    grid = InProcessGrid(nodes(folder))
+
+    def before(site, message):
+        said = order_of(message)
+        if (said["kind"], said["round"], site) == ("round", 0, "b"):
+            remove(folder, "a", revoked=False)
+        if (said["kind"], said["round"], site) == ("round", 2, "b"):
+            (folder / "a" / "data.npz").write_bytes((silos / "e.npz").read_bytes())
+            readmit(folder, "a")
+
+    grid.before = before
+    found = coordinate(folder, grid)
+    measured = [
+        e["body"]["validation"] for e in read(folder / "server" / "ledger.jsonl") if e["kind"] == "contribution"
+    ]
+    first, again = measured[0], measured[4]
+    assert len(measured) == 5 and again > first + 0.05, "it came back with more data"
+    rounds = [e["body"] for e in read(folder / "server" / "ledger.jsonl") if e["kind"] == "members"]
+    assert rounds[-1]["contributions"]["a"] == (again if hardened == "nothing" else first)
+    assert found.records[-1]["answered"] == list("abcd")
     verify(Federation.load(folder))

@@ -276,6 +276,12 @@ ATTACKS = Door(
         "borrow-global": Entry("attacks.scores:BorrowGlobal", "rejoins with an old common model"),
         "launder": Entry("attacks.scores:Launder", "rejoins with its own reward"),
         "launder-tuned": Entry("attacks.scores:LaunderTuned", "the same, trained further on its data", "", "EPOCHS"),
+        "borrow-distilled": Entry(
+            "attacks.distilling:BorrowDistilled", "hands in a student of another's model", "", "MIXTURES"
+        ),
+        "launder-distilled": Entry(
+            "attacks.distilling:LaunderDistilled", "rejoins with a student of its own reward", "", "MIXTURES"
+        ),
         "inflate": Entry("attacks.scores:Inflate", "sends the others' mean step", "ACE: arXiv 2405.20975"),
         "slander": Entry("attacks.scores:Slander", "takes away the step of the one with the most data"),
         "hoard": Entry("attacks.hoarding:Hoard", "keeps every parameter it ever received"),

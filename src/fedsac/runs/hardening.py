@@ -67,6 +67,8 @@ def defended(run: Running, updates: Updates) -> Defended:
     kept = updates
     if run.guard.get(ALIKE):
         _find_owners(run, updates)
+    if config.defends("originals"):
+        run.remember_contributions()
     if config.defends("work"):
         flagged = _work(run, updates)
         kept = without(kept, [i for i in updates.clients if run.task.clients[i] in flagged])

@@ -23,6 +23,7 @@ from fedsac.runs.watcher import RunInfo
 ENGINE = "federation"  # the name of what an engine adds to a checkpoint's state
 MEMORY = "behaviour/"  # before the names of what client behaviours remember, in a checkpoint's state
 GUARD = "hardened/"  # before the names of what defences remember, in a checkpoint's state
+FIRST = "measured first"  # there: contributions by name, as they were measured when a client joined first
 COMMIT_SHARE = 1 / 50  # of the time, at the most, for commits where they are not made after every round
 
 
@@ -115,8 +116,19 @@ class Running:
             self.task = new
 
     def _counted_contributions(self, task: Task) -> tuple[float, ...]:
-        share = self.shares(task.clients)
-        return counted(task.contributions, [share[name] for name in task.clients])
+        share, first = self.shares(task.clients), self.guard.get(FIRST, {})
+        at_most = [min(c, first.get(name, c)) for name, c in zip(task.clients, task.contributions, strict=True)]
+        return counted(at_most, [share[name] for name in task.clients])
+
+    def remember_contributions(self) -> None:
+        """From now on, a client that leaves and comes back counts for no more than it was measured at before it was
+        ever paid: what it learned from its rewards is not what it contributes."""
+        assert self.contributions is not None and self.members is not None
+        task = self.prepared.task(self.members, self.contributions)
+        measured = dict(zip(task.clients, task.contributions, strict=True))
+        before = self.guard.get(FIRST, {})
+        if measured.keys() - before.keys():
+            self.guard = self.guard | {FIRST: measured | before}
 
     def shares(self, clients: Sequence[str] | None = None) -> dict[str, float]:
         """Which share of its contribution counts of each client."""
