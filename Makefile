@@ -23,9 +23,10 @@ setup: $(READY) ## the virtual environment and everything the project needs
 run: $(READY) ## ten unequal clients train together on the embedded digits: who contributed, who was paid
 	$(BIN)/fedsac run
 
-# One thread: the fast tests' models are so small that threads would only wait for each other.
+# A process for each core, each with one thread: the fast tests' models are so small that threads would only wait for each
+# other. A file's tests stay together, since they share what is made once.
 test: lint ## the checks and the fast tests (under 10 minutes on 2 cores)
-	OMP_NUM_THREADS=1 $(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile
 
 test-slow: $(READY) browser docs ## kills, real processes, real data, a real browser (at most 40 minutes)
 	$(BIN)/pytest -m slow

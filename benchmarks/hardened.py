@@ -32,7 +32,7 @@ AT_ONCE = 40  # runs in a stack
 ABSENT = "absent:0.3"
 MEANT_FOR = {  # attacks that a defence is meant for
     "work": ("zero", "late-switch"),
-    "originals": ("borrow", "borrow-noised", "launder", "sybils"),
+    "originals": ("borrow", "borrow-noised", "launder", "launder-distilled", "sybils"),
     "bounds": ("rescale",),
     "robust": ("rescale", "sign-flip", "alie", "sole-holder@top"),
     "slow-order": ("hoard",),
@@ -40,7 +40,8 @@ MEANT_FOR = {  # attacks that a defence is meant for
 ATTACKS = (
     *("zero", "stale", "random", "delta", "disguise", "late-switch"),
     *("lazy", "part-time", "replay"),
-    *("borrow", "borrow-noised", "borrow-global", "launder", "launder-tuned", "inflate", "slander"),
+    *("borrow", "borrow-noised", "borrow-distilled", "borrow-global"),
+    *("launder", "launder-tuned", "launder-distilled", "inflate", "slander"),
     *("hoard", "hoard-together", "regrow", "sybils", "cut-up", "merge"),
     *("label-flip", "backdoor", "sign-flip", "rescale", "alie", "ipm", "mimic"),
     *("label-flip@top", "backdoor@top", "sign-flip@top", "rescale@top", "alie@top", "ipm@top", "sole-holder@top"),
@@ -96,7 +97,7 @@ def base_config(chosen: argparse.Namespace, scene: str) -> Config:
     settings = {"data": chosen.data, "scene": scene, "clients": chosen.clients, "device": chosen.device}
     settings |= {"method": chosen.method}
     if chosen.data != "digits":
-        settings |= preset("paper", chosen.data, scene)
+        settings |= preset("paper", chosen.data, scene) | {"contribution_on": "validation"}
     hidden = tuple(int(n) for n in chosen.hidden.split(","))
     return Config(**settings | {"rounds": chosen.rounds, "hidden": hidden, "eval_every": chosen.rounds})
 

@@ -27,6 +27,7 @@ PARTS = {  # studies of a cell, and their methods: as they are, and hardened
 OPTIONS = {"reward_by": "own"}  # CGSV, CFFL and RFFL reward by their own rules, not by our contributions
 CLIENTS = 12
 DIGITS = {"rounds": 50, "hidden": (64, 64)}  # what two cores do in half an hour
+IMAGES = {"rounds": 100, "contribution_on": "validation"}  # the server measures on its own data, as it would
 SHOWN = ("rounds", "hidden", "lr", "local_steps", "batch", "beta", "clients", "data", "scene")
 KEPT = ("attack", "method", "seed", "attackers", "one_party", "kept", "success", "found", "clients", "rewards")
 
@@ -46,7 +47,7 @@ class Cell:
         return f"{self.data}-{self.scene}".replace(":", "-")
 
     def config(self) -> Config:
-        own = DIGITS if self.data == "digits" else preset("paper", self.data, self.scene) | {"rounds": 100}
+        own = DIGITS if self.data == "digits" else preset("paper", self.data, self.scene) | IMAGES
         settings = {"data": self.data, "scene": self.scene, "clients": CLIENTS} | own | self.changes
         return Config(**settings | {"eval_every": settings["rounds"]})
 
