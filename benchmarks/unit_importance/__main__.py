@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.studies.raw import as_text
 from fedsac.atomic import write_atomic
 
-Job = tuple[Callable[..., Iterable[dict[str, Any]]], tuple[Any, ...]]
+Job = tuple[Callable[..., list[dict[str, Any]]], tuple[Any, ...]]
 
 
 def main() -> None:
@@ -53,16 +53,12 @@ def main() -> None:
 def _rows(jobs: list[Job], workers: int) -> Iterator[dict[str, Any]]:
     """What the jobs yield, in their order; told as it comes."""
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(_listed, *job) for job in jobs]
+        futures = [pool.submit(function, *arguments) for function, arguments in jobs]
         for future in as_completed(futures):
             for row in future.result():
                 print(json.dumps(row), file=sys.stderr, flush=True)
     for future in futures:
         yield from future.result()
-
-
-def _listed(function: Callable[..., Iterable[dict[str, Any]]], arguments: tuple[Any, ...]) -> list[dict[str, Any]]:
-    return list(function(*arguments))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ trained: Spearman's correlation over all units, the share of the half that is mo
 by the other, too, and how many times longer the exact measure takes."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +39,7 @@ NETWORKS = {
 }
 
 
-def measured(network: str, seed: int) -> Iterator[dict[str, Any]]:
+def measured(network: str, seed: int) -> list[dict[str, Any]]:
     """Train a network, and compare the two measures at each of `STEPS`."""
     how = NETWORKS[network]
     torch.manual_seed(seed)
@@ -50,6 +50,7 @@ def measured(network: str, seed: int) -> Iterator[dict[str, Any]]:
     (val_x, train_x), (val_y, train_y) = ((part[: how.validation], part[how.validation :]) for part in (x, y))
     optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=how.lr)
     rng, done = torch.Generator().manual_seed(1 + seed), 0
+    rows: list[dict[str, Any]] = []
     for steps in STEPS:
         model.train()
         for _ in range(steps - done):
@@ -67,13 +68,16 @@ def measured(network: str, seed: int) -> Iterator[dict[str, Any]]:
         half = [set(value.argsort()[len(value) // 2 :].tolist()) for value in values]
         with torch.no_grad():
             accuracy = float((model.eval()(val_x).argmax(1) == val_y).float().mean())
-        yield {
-            "network": network,
-            "seed": seed,
-            "steps": steps,
-            "units": units.units,
-            "accuracy": accuracy,
-            "spearman": correlation,
-            "same half": None if correlation is None else len(half[0] & half[1]) / len(half[0]),
-            "times longer": times[0] / times[1],
-        }
+        rows.append(
+            {
+                "network": network,
+                "seed": seed,
+                "steps": steps,
+                "units": units.units,
+                "accuracy": accuracy,
+                "spearman": correlation,
+                "same half": None if correlation is None else len(half[0] & half[1]) / len(half[0]),
+                "times longer": times[0] / times[1],
+            }
+        )
+    return rows

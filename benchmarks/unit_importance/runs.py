@@ -1,6 +1,6 @@
 """What kinds of importance, and of batch norm's statistics, lead to in whole runs of FedSAC."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -38,17 +38,23 @@ STATISTICS = ("validation", "running", "frozen")
 SHOWN = ("gamma", "rewards", "neurons", "parameters")
 
 
-def by_importance(network: str, seed: int) -> Iterator[dict[str, Any]]:
+def by_importance(network: str, seed: int) -> list[dict[str, Any]]:
     how = NETWORKS[network]
-    for option, options in IMPORTANCE.items():
-        row = _row(Config(**BASE | how.settings, options=how.options | options, seed=seed), how.data)
-        yield {"kind": "importance", "network": network, "option": option, "seed": seed} | row
+    configs = {
+        option: Config(**BASE | how.settings, options=how.options | options, seed=seed)
+        for option, options in IMPORTANCE.items()
+    }
+    return [
+        {"kind": "importance", "network": network, "option": option, "seed": seed} | _row(config, how.data)
+        for option, config in configs.items()
+    ]
 
 
-def by_statistics(seed: int) -> Iterator[dict[str, Any]]:
-    for statistics in STATISTICS:
-        row = _row(Config(**BASE | BATCH_NORM, batch_norm=statistics, seed=seed), None)
-        yield {"kind": "batch norm", "batch_norm": statistics, "seed": seed} | row
+def by_statistics(seed: int) -> list[dict[str, Any]]:
+    configs = {how: Config(**BASE | BATCH_NORM, batch_norm=how, seed=seed) for how in STATISTICS}
+    return [
+        {"kind": "batch norm", "batch_norm": how, "seed": seed} | _row(config, None) for how, config in configs.items()
+    ]
 
 
 def _row(config: Config, data: Callable[[], tuple[Tensor, Tensor]] | None) -> dict[str, Any]:
