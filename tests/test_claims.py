@@ -1,0 +1,214 @@
+"""What the pages claim of FedSAC+ with and without server data, of its goal, of cells that are missing and of few
+seeds: derived from the raw files once more, in a few lines of their own."""
+
+import json
+import re
+from collections import defaultdict
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedsac
+from tests.test_results_pages import rounded
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+RESULTS = DOCS / "results"
+ON_V = {"server-alone", "fedavg-server", "fedavg-v-client", "fedsac-server", "fedrac-server", "fedsac-plus"}
+COMMON = {"fedavg", "fedavg-server", "fedavg-v-client", "qffl"}
+SCENES = ("pow", "cla", "dir:1.0", "dir:2.0", "dir:3.0")
+NAMES = {"cifar10": "CIFAR-10", "fashion-mnist": "Fashion-MNIST", "svhn": "SVHN"}
+
+
+def cells(study):
+    """The last rounds of each cell: {(data, scene): {method: {seed: numbers}}}."""
+    found = defaultdict(lambda: defaultdict(dict))
+    for path in sorted((RESULTS / study).glob("*.json")):
+        for run in json.loads(path.read_text())["runs"]:
+            last, c = run["labels"]["last"], np.array(run["contributions_test"])
+            theta = np.array(last["rewards"])
+            found[run["data"], run["scene"]][run["method"]][run["seed"]] = {
+                "max": 100 * theta.max(),
+                "global": None if last["global"] is None else 100 * last["global"],
+                "gamma": 100 * np.corrcoef(c, theta)[0, 1] if np.ptp(theta) else None,
+                "bcf": 100 * np.mean(fedsac.bcf(c, theta)),
+                "below": int(np.sum(theta < c)),
+                "attainable": fedsac.gamma_attainable(c, run["contributions"], theta.max())
+                if run["method"] == "fedsac-plus"
+                else None,
+            }
+    return found
+
+
+@pytest.fixture(scope="module", params=("judge", "methods"))
+def study(request):
+    return request.param, cells(request.param)
+
+
+def titled(data, scene):
+    return f"{NAMES[data]} {scene.upper().replace(':', '(')}" + ")" * (":" in scene)
+
+
+def shown(study):
+    """The tables of a page below each heading, with their heads."""
+    tables, heading = defaultdict(list), ""
+    for is_table, lines in groupby((RESULTS / f"{study}.md").read_text().splitlines(), lambda line: line[:1] == "|"):
+        lines = list(lines)
+        if is_table:
+            rows = [[part.strip() for part in re.sub(r"^\||\|$", "", line).split("|")] for line in lines]
+            tables[heading].append((rows[0], rows[2:]))
+        heading = next((line.strip("# ") for line in reversed(lines) if line.startswith("#")), heading)
+    return tables
+
+
+def differences(found, own, rival, key):
+    """By cell: our number less the rival's, of the seeds that have both."""
+    theirs = "global" if key == "max" and rival in COMMON else key
+    return {
+        cell: [
+            a[key] - by[rival][seed][theirs]
+            for seed, a in by[own].items()
+            if a[key] is not None and by[rival][seed][theirs] is not None
+        ]
+        for cell, by in found.items()
+    }
+
+
+def verdicts(by_cell):
+    """For each cell with at least two seeds the sign of a significant difference, else 0: by Holm's step-down over the
+    cells, and without a correction."""
+    p = {cell: p_value(np.array(values)) for cell, values in by_cell.items() if len(values) > 1}
+    corrected, alone, rejecting = {}, {}, True
+    for k, cell in enumerate(sorted(p, key=p.get)):
+        rejecting = rejecting and p[cell] * (len(p) - k) <= 0.05
+        sign = int(np.sign(np.mean(by_cell[cell])))
+        corrected[cell], alone[cell] = sign * rejecting, sign * (p[cell] <= 0.05)
+    return corrected, alone
+
+
+def p_value(values):
+    if np.ptp(values) < 1e-9:  # the sign test, where the t test has no spread to go by
+        return 1.0 if abs(values.mean()) < 1e-9 else 2.0 ** (1 - len(values))
+    return float(stats.ttest_1samp(values, 0).pvalue)
+
+
+def counted(signs):
+    values = list(signs.values())
+    return " / ".join(str(values.count(sign)) for sign in (1, -1, 0))
+
+
+def interval(text, values):
+    """Whether the text is the values' mean with its 95 % interval."""
+    mean, low, high = re.fullmatch(r"([-+.\d]+) \[([-+.\d]+), ([-+.\d]+)\]", text.strip("*")).groups()
+    bounds = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+    return rounded(mean, np.mean(values)) and rounded(low, bounds[0]) and rounded(high, bounds[1])
+
+
+def test_the_same_data_on_both_sides(study):
+    name, found = study
+    (_, rows), (head, by_cell) = shown(name)["With the same data, and without"]
+    methods = {method for by in found.values() for method in by}
+    listed = set()
+    for kind, difference, number, *texts in rows:
+        own, rival = difference.replace("`", "").split(" less ")
+        listed.add((own, rival))
+        trained = {(True, True): "both train on V", (False, False): "neither trains on V"}
+        assert kind == trained.get((own in ON_V, rival in ON_V), "unequal: only ours trains on V")
+        assert int(number) == len(found)
+        for (mean, counts), key in zip(zip(texts[::2], texts[1::2], strict=True), ("max", "gamma", "bcf"), strict=True):
+            values = differences(found, own, rival, key)
+            if not any(values.values()):
+                assert (mean, counts) == ("-", "-")
+                continue
+            corrected, alone = verdicts(values)
+            assert counts == f"{counted(corrected)} ({counted(alone)})", (difference, key)
+            if not all(values.values()):
+                assert mean == "-"
+            elif len({len(one) for one in values.values()}) > 1:
+                assert rounded(mean, np.mean([np.mean(one) for one in values.values()]))
+            else:
+                assert interval(mean, np.mean(list(values.values()), axis=0)), (difference, key)
+    others = methods - ON_V - {"fedsac-plus-no-server", "standalone"}
+    assert listed == {
+        *(("fedsac-plus", rival) for rival in (methods & ON_V) - {"fedsac-plus"} | others),
+        *(("fedsac-plus-no-server", rival) for rival in others),
+    }
+    named = {titled(*cell): cell for cell in found}
+    assert {row[0] for row in by_cell} == set(named)
+    for column, difference in enumerate(head[1:], 1):
+        own, rival = difference.replace("`", "").split(" less ")
+        values = differences(found, own, rival, "max")
+        corrected, _ = verdicts(values)
+        for row in by_cell:
+            assert interval(row[column], values[named[row[0]]]), (row[0], difference)
+            assert (row[column][:2] == "**") == bool(corrected[named[row[0]]])
+
+
+def test_what_is_missing_is_named(study):
+    name, found = study
+    text = (RESULTS / f"{name}.md").read_text()
+    said = re.search(r"^Not made yet are (\d+) of (\d+) cells: (.*)\.$", text, re.M)
+    wanted = [titled(data, scene) for data in NAMES for scene in SCENES]
+    if name == "judge":
+        wanted += [f"{titled(data, scene)}, 20 clients" for data in ("cifar10", "fashion-mnist") for scene in SCENES]
+    missing = [cell for cell in wanted if cell not in {titled(*cell) for cell in found}]
+    assert missing and [int(said[1]), int(said[2])] == [len(missing), len(wanted)]
+    assert said[3].split("; ") == missing
+    if name == "judge":
+        rows = re.search(r"Of the methods that train on V the judging lacks (.*?),", text)[1]
+        there = {method for by in found.values() for method in by}
+        assert set(re.findall(r"`(.*?)`", rows)) == ON_V - there
+
+
+def test_the_goal_in_short():
+    found = cells("judge")
+    _, rows = shown("judge")["FedSAC+, judged"][0]
+    ours = {cell: list(by["fedsac-plus"].values()) for cell, by in found.items()}
+    less = {
+        cell: np.array(values) for cell, values in differences(found, "fedsac-plus", "fedavg-server", "max").items()
+    }
+    of = {
+        cell: {key: np.mean([one[key] for one in own]) for key in ("bcf", "gamma", "attainable")}
+        for cell, own in ours.items()
+    }
+    below = {cell: sum(one["below"] for one in own) for cell, own in ours.items()}
+    missed = [
+        {cell: f"{one['bcf'] / 100:.3f}" for cell, one in of.items() if one["bcf"] < 98 - 1e-9},
+        {
+            cell: f"{one['attainable'] - one['gamma']:.2f} below"
+            for cell, one in of.items()
+            if one["attainable"] - one["gamma"] > 0.5
+        },
+        {cell: f"{np.mean(values):+.2f}" for cell, values in less.items() if np.mean(values) < -0.3},
+        {cell: f"{count} of 100" for cell, count in below.items() if count},
+    ]
+    assert [row[0][:11] for row in rows] == [
+        "a share of ",
+        "gamma at mo",
+        "best reward",
+        "best reward",
+        "no client w",
+        "all that is",
+    ]
+    for row, one in zip([*rows[:3], rows[4]], missed, strict=True):
+        assert row[1:3] == ["**not reached**", f"{len(found) - len(one)} of {len(found)}"]
+        said = dict(re.fullmatch(r"(.*) \(([^()]*)\)", text).groups() for text in row[3].split("; "))
+        assert said == {titled(*cell): value for cell, value in one.items()}
+    assert rows[3][1] == "**not reached**" and interval(rows[3][2], np.mean(list(less.values()), axis=0))
+    whole = [cell for cell in found if not any(cell in one for one in missed)]
+    assert rows[5][1:3] == ["**not reached**", f"{len(whole)} of {len(found)}"]
+    text = (RESULTS / "judge.md").read_text()
+    for rival in ("fedavg", "fedsac", "aequa"):
+        line = re.search(
+            rf"^- less `{rival}`'s(?: common model)?: (.*?) points; significantly above in (\d+), below in (\d+), "
+            r"undecided in (\d+) of 15 cells\. Inside BCF: (.*) points\.$",
+            text,
+            re.M,
+        )
+        values = differences(found, "fedsac-plus-no-server", rival, "max")
+        assert interval(line[1], np.mean(list(values.values()), axis=0))
+        assert " / ".join(line.groups()[1:4]) == counted(verdicts(values)[0])
+        shares = differences(found, "fedsac-plus-no-server", rival, "bcf")
+        assert interval(line[5], np.mean(list(shares.values()), axis=0))
