@@ -1,6 +1,7 @@
 """What the pages claim of FedSAC+ with and without server data, of its goal, of cells that are missing and of few
 seeds: derived from the raw files once more, in a few lines of their own."""
 
+import csv
 import json
 import re
 from collections import defaultdict
@@ -12,7 +13,7 @@ import pytest
 from scipy import stats
 
 import fedsac
-from tests.test_results_pages import rounded
+from tests.test_results_pages import PAPER_BETA, rounded
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 RESULTS = DOCS / "results"
@@ -212,3 +213,42 @@ def test_the_goal_in_short():
         assert " / ".join(line.groups()[1:4]) == counted(verdicts(values)[0])
         shares = differences(found, "fedsac-plus-no-server", rival, "bcf")
         assert interval(line[5], np.mean(list(shares.values()), axis=0))
+
+
+def test_gains_on_the_papers_page():
+    """MCG and CGS of every row and column of the paper's page, from contributions and rewards of its runs."""
+    runs = defaultdict(list)
+    for run in json.loads((RESULTS / "paper/results.json").read_text())["runs"]:
+        runs[run["data"], str(run["clients"]), run["scene"], run["method"], run["beta"]].append(run)
+    with (RESULTS / "paper/gains.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    seen, by_block = set(), defaultdict(list)
+    for line in lines:
+        method, _, variant = line["row"].partition(":")
+        beta = PAPER_BETA[line["data"], line["scene"]][-1 if variant == "other-beta" else 0]
+        own = runs[line["data"], line["clients"], line["scene"], method, beta]
+        gained = [100 * (np.array(run["labels"][line["label"]]["rewards"]) - run["contributions"]) for run in own]
+        assert len(own) == int(line["seeds"]) == 5
+        numbers = {
+            "mcg": [one.mean() for one in gained],
+            "cgs": [np.sqrt(((one - one.mean()) ** 2).mean()) for one in gained],
+        }
+        for name, values in numbers.items():
+            assert float(line[name]) == pytest.approx(np.mean(values), abs=2e-3), line
+            assert float(line[f"{name}_deviation"]) == pytest.approx(np.std(values, ddof=1), abs=2e-3), line
+        by_block[line["data"], line["clients"]].append(line)
+        seen.add((line["data"], line["clients"], line["scene"], method))
+    assert seen >= {key[:4] for key in runs if key[3] != "standalone"}
+    blocks = shown("paper/README")["What collaborating gains: MCG and CGS (5 seeds, 300 rounds)"]
+    for (head, rows), ((data, clients), block) in zip(blocks, by_block.items(), strict=True):
+        assert head[0] == NAMES[data] + ("" if clients == "10" else f", {clients} clients")
+        keys = list(dict.fromkeys((line["row"], line["label"]) for line in block))
+        assert [label for _, label in keys] == [row[1] for row in rows]
+        at = {(line["row"], line["label"], titled(data, line["scene"]).split()[-1]): line for line in block}
+        for key, (_, _, *texts) in zip(keys, rows, strict=True):
+            for scene, text in zip(head[2:], texts, strict=True):
+                line = at.pop((*key, scene), None)
+                numbers = () if line is None else list(line.values())[5:9]
+                said = re.findall(r"[-+.\d]+", text.replace("±", "")) if line else text
+                assert (said == "-") if line is None else all(map(rounded, said, map(float, numbers))), (key, scene)
+        assert not at

@@ -123,8 +123,9 @@ def write(docs: Path) -> list[Path]:
 def in_short(judged: Sequence[Judged]) -> list[str]:
     """For each part of the goal, by number of clients: in how many cells it is reached, and where it is not."""
     parts = [
-        "The goal set for FedSAC+, part by part (`last` rounds, means over seeds;\n[in numbers](#the-goal-cell-by-cell)). "
-        "Its server trains on one half of V, and so does that of the FedAvg it is compared with\nhere."
+        "The goal set for FedSAC+, part by part (`last` rounds, means over seeds;\n"
+        "[in numbers](#the-goal-cell-by-cell)). Its server trains on one half of V, and so does that of the FedAvg it\n"
+        "is compared with here."
     ]
     for clients in dict.fromkeys(one.cell.clients for one in judged):
         group = [one for one in judged if one.cell.clients == clients]
