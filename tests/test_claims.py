@@ -252,3 +252,63 @@ def test_gains_on_the_papers_page():
                 said = re.findall(r"[-+.\d]+", text.replace("±", "")) if line else text
                 assert (said == "-") if line is None else all(map(rounded, said, map(float, numbers))), (key, scene)
         assert not at
+
+
+def test_what_fedsac_plus_claims_with_and_without_server_data():
+    text = re.sub(r"\s+", " ", (DOCS / "fedsac-plus.md").read_text())
+    said = re.findall(
+        r"- `(fedsac-plus[-a-z]*)` less `([-a-z]+)`: (\S+ \[.*?\]) points, above in (\d+) of (\d+) cells, "
+        r"below in (\d+)(?:; without the correction above in (\d+), below in (\d+))?",
+        text,
+    )
+    by_study = {"15": cells("judge"), "8": cells("methods")}
+    assert len(said) == 6
+    for own, rival, mean, above, number, below, *uncorrected in said:
+        values = differences(by_study[number], own, rival, "max")
+        assert interval(mean, np.mean(list(values.values()), axis=0)), rival
+        corrected, alone = (list(signs.values()) for signs in verdicts(values))
+        assert [int(above), int(below)] == [corrected.count(1), corrected.count(-1)]
+        assert uncorrected == ["", ""] or [int(n) for n in uncorrected] == [alone.count(1), alone.count(-1)]
+    above_aequa = {
+        cell
+        for cell, values in differences(by_study["15"], "fedsac-plus-no-server", "aequa", "max").items()
+        if np.mean(values) > 0
+    }
+    assert {scene for _, scene in above_aequa} == {"cla"} and "(above in CLA alone)" in text
+    fashion = [by for (data, _), by in by_study["15"].items() if data == "fashion-mnist"]
+    for name, method in (
+        ("has", "server-alone"),
+        ("FedSAC", "fedsac"),
+        ("Aequa", "aequa"),
+        ("`fedsac-plus-no-server`", "fedsac-plus-no-server"),
+    ):
+        number = re.search(rf"What the data is worth by itself:.*?{name} \(?(\.\d+)", text)[1]
+        assert rounded(number, np.mean([np.mean([one["max"] for one in by[method].values()]) for by in fashion]) / 100)
+
+
+def test_few_seeds_are_said_to_be_few():
+    """Differences seed by seed between kinds of importance and of batch norm's statistics, three seeds each."""
+    text = re.sub(r"\s+", " ", (DOCS / "any-network.md").read_text())
+    raw = json.loads((RESULTS / "network-runs.json").read_text())
+    numbers = {
+        (run.get("network"), run.get("option", run.get("batch_norm")), run["seed"]): (
+            run["gamma"],
+            100 * max(run["rewards"]),
+        )
+        for run in raw["importance"] + raw["batch norm"]
+    }
+
+    def less(network, option, usual, column):
+        return np.array([numbers[network, option, k][column] - numbers[network, usual, k][column] for k in range(3)])
+
+    found = re.search(
+        r"\): first-order (.*?\]) for `cnn` and (.*?\]) for the ResNet, `by_cost` (.*?\]) and (.*?\])\.", text
+    ).groups()
+    kinds = [(network, option) for option in ("first_order", "by_cost") for network in ("cnn", "resnet18:8")]
+    for said, (network, option) in zip(found, kinds, strict=True):
+        values = less(network, option, "exact", 0)
+        assert interval(said, values) and p_value(values) > 0.05
+    found = re.search(r"gamma (\S+ \[[^]]*\]), best reward (\S+ \[[^]]*\]) points\.", text).groups()
+    for said, column in zip(found, (0, 1), strict=True):
+        values = less(None, "running", "validation", column)
+        assert interval(said, values) and p_value(values) > 0.05
