@@ -312,3 +312,36 @@ def test_few_seeds_are_said_to_be_few():
     for said, column in zip(found, (0, 1), strict=True):
         values = less(None, "running", "validation", column)
         assert interval(said, values) and p_value(values) > 0.05
+
+
+def test_what_the_reading_changes():
+    runs = json.loads((RESULTS / "readings.json").read_text())["runs"]
+    titles = {"FedRAC": "fedrac", "IAFL": "iafl", "FedAVE, `reward_by = own`": "fedave"}
+    lines = (DOCS / "conformance.md").read_text().partition("## What the reading changes")[2].splitlines()
+    rows = [[part.strip() for part in line.strip("| ").split(" | ")] for line in lines if line.startswith("| ")][2:]
+    rows = rows[: next(k for k, row in enumerate(rows) if row[0] == "quantity")]
+    assert len(rows) == 24
+    differences = {}
+    for title, number, *texts, difference in rows:
+        name, _, scene = title.rpartition(", ")
+        scene = {"POW": "pow", "DIR(1.0)": "dir:1"}[scene]
+        own = {
+            reading: {
+                run["seed"]: run[number]
+                for run in runs
+                if (run["method"], run["scene"], run["reading"]) == (titles[name], scene, reading)
+            }
+            for reading in ("paper", "code")
+        }
+        for text, values in zip(texts, own.values(), strict=True):
+            there = [value for value in values.values() if value is not None]
+            text, _, count = text.partition("] ")
+            assert len(values) == 10 and count == ("" if len(there) == 10 else f"{len(there)}/10")
+            assert interval(text.rstrip("]") + "]", there)
+        pairs = [(own["code"][seed], own["paper"][seed]) for seed in range(10)]
+        values = np.array([a - b for a, b in pairs if a is not None and b is not None])
+        assert interval(difference, values) if np.ptp(values) > 1e-9 else float(difference) == values.mean()
+        differences[title, number] = values, difference[:2] == "**"
+    corrected, _ = verdicts({key: values for key, (values, _) in differences.items()})
+    assert {key for key, sign in corrected.items() if sign} == {key for key, (_, bold) in differences.items() if bold}
+    assert [key for key, (_, bold) in differences.items() if bold] == [("FedRAC, DIR(1.0)", "mean reward")]

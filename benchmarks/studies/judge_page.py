@@ -111,7 +111,10 @@ def write(docs: Path) -> list[Path]:
         frontier_table(tables),
         *(f"![{path.stem}](judge/{path.name})" for path in pictures),
         "## Every method in every cell",
-        COLUMNS_EXPLAINED + VERDICTS_EXPLAINED.rstrip(),
+        COLUMNS_EXPLAINED
+        + VERDICTS_EXPLAINED.rstrip()
+        + " They are against all rows, those that train on\nV and those that do not, which is unequal: see [the same "
+        "data](#with-the-same-data-and-without).",
     ]
     for cell, table in tables.items():
         page += [f"### {named(cell)}", cell_table(table)]
