@@ -1,6 +1,7 @@
 """`fedsac paper`: which runs a table needs, that none is run twice, and what the command says."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,6 +119,21 @@ def test_interrupted_and_taken_up_it_ends_with_the_same_results(made_data, finis
     # A run's round is whole once the watcher hears of it: of 12, interruptions cost nothing but what was in progress.
     assert last.rounds == 12 - (1 + 4 + 2)
     assert job.collected(wanted, tmp_path, quick=True).runs == job.collected(wanted, finished, quick=True).runs
+
+
+def test_a_folder_begun_on_one_machine_goes_on_on_another(made_data, finished, tmp_path):
+    """Another place for the folder, another for the data, whose files are the same; the first machine is gone."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(made_data, first / "data")
+    with pytest.raises(KeyboardInterrupt):
+        job.carry_out(figure5(first / "data"), first / "out", Counting(7))
+    first.rename(second)
+    last, wanted = Counting(), figure5(second / "data")
+    job.carry_out(wanted, second / "out", last)
+    assert last.rounds == 12 - 7
+    assert job.collected(wanted, second / "out", quick=True).runs == (
+        job.collected(figure5(made_data), finished, quick=True).runs
+    )
 
 
 def test_runs_keep_numbers_and_no_models(finished):

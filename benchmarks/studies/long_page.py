@@ -26,6 +26,8 @@ Settings of `--preset paper`: Table 9's, and contributions on the test set decid
 alone for as many steps as it trains in the whole run, so contributions, and with them gamma and BCF at round 100, are
 not those of a run that ends there. `fedsac-over-n` is the other reading of Eq. 9: updates divided by N.
 
+The commit that is named above is not in the repository's history any more: the source that ran is not kept there.
+
 The raw results are in `docs/results/long/`; `python -m benchmarks.studies page long` writes this page from them.
 """
 EXPLAINED = """\

@@ -37,9 +37,9 @@ def write(docs: Path) -> list[Path]:
         *not_made("methods", cells),
         f"## How often each is first, of {len(tables)} cells",
         f"{VERDICTS_EXPLAINED}Each entry: first / beaten / undecided; cells in which the method lacks the number are "
-        "not counted.\nMethods that train on V (`fedsac-plus`, `server-alone`, `fedavg-v-client` and those in `-server`) "
-        "are tested here\nagainst those that do not, which is an unequal comparison; the equal ones are [below]"
-        "(#with-the-same-data-and-without).",
+        "not counted.\nMethods that train on V (`fedsac-plus`, `server-alone`, `fedavg-v-client` and those in "
+        "`-server`) are tested\nagainst those that do not, too, which is an unequal comparison; the equal ones are "
+        "[further\ndown](#with-the-same-data-and-without).",
         counts(list(tables.values())),
         "The same without `standalone`. Its clients train alone, and so do those by whose accuracy contributions are "
         "measured: a high gamma says nothing about it.",
