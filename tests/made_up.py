@@ -9,7 +9,7 @@ GAMMA, ACCURACY = 90.0, 0.5
 def run(method="fedsac", data="cifar10", scene="pow", clients=10, *, seed=0, beta=None, best=None, last=None, **other):
     """A run; `best` and `last` are (gamma, best reward, accuracy of the common model), as many as are given."""
     settings = preset("paper", data, scene)
-    labels = {"best": _chosen_round(best), "last": _chosen_round(last if last is not None else best)}
+    labels = {"best": _chosen_round(best, clients), "last": _chosen_round(best if last is None else last, clients)}
     given = {
         "rounds": 40,
         "contributions": tuple(0.25 * i / clients for i in range(1, clients + 1)),
@@ -38,9 +38,9 @@ def run(method="fedsac", data="cifar10", scene="pow", clients=10, *, seed=0, bet
     )
 
 
-def _chosen_round(numbers):
+def _chosen_round(numbers, clients):
     gamma, top, common = (*(numbers or ()), *(GAMMA, ACCURACY, None)[len(numbers or ()) :])
-    return ChosenRound(7, gamma, 99.0, 0.5, 0.5, top, top * 0.9, top * 0.8, common, (top,))
+    return ChosenRound(7, gamma, 99.0, 0.5, 0.5, top, top * 0.9, top * 0.8, common, (top,) * clients)
 
 
 def results(*runs, quick=False):

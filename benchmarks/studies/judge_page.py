@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.studies.definitions import Cell
-from benchmarks.studies.measures import by_label, how_made, named, read_cells, rows
+from benchmarks.studies.measures import by_label, how_made, named, not_made, read_cells, rows
+from benchmarks.studies.same_data import COPIES, NEITHER, SERVER_DATA, mean_text, pairs, section
 from benchmarks.studies.tables import COLUMNS_EXPLAINED, VERDICTS_EXPLAINED, cell_table, estimate, markdown
 from fedsac.paper.printed import DATA
 from fedsac.report.charts import Series, scatter
@@ -36,6 +37,17 @@ the rewards of `{RIVAL}` are copies of it that were trained one epoch more on th
 is compared beside it. Differences are in points of accuracy, ours less FedAvg's, seed by seed, with the 95 % interval
 of their mean. *Worse off*: clients, of all seeds together, whose reward is below what they have alone.
 """
+
+
+GOALS = {  # the keys of `Judged.reached`, and what is asked of the cells together
+    "inside BCF": f"a share of {LEAST_SHARE} or more inside BCF, in every cell",
+    "gamma": f"gamma at most {MOST_BELOW_ATTAINABLE} below the attainable one, in every cell",
+    "reward": f"best reward at most {MOST_BELOW_RIVAL} points below the common model of FedAvg with the same server "
+    "data, in every cell",
+    "average": "best reward above that model on average over the cells",
+    "nobody worse off": "no client worse off than alone, in any cell",
+}
+IN_SHORT = ("", "cells", "not in (value there)")
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,11 @@ def write(docs: Path) -> list[Path]:
     pictures = frontier(docs / "judge", tables)
     page = [
         "# FedSAC+, judged",
+        *in_short(judged),
+        *same_data_in_short(tables),
+        *not_made("judge", cells),
+        *rows_not_made(tables),
+        "## How it was made",
         how_made(heads, cells, COMMAND),
         INTRODUCTION.rstrip().format(
             twenty=", and with 20 clients" if any(cell.clients > 10 for cell in cells) else ""
@@ -85,20 +102,114 @@ def write(docs: Path) -> list[Path]:
         GOAL.rstrip(),
         summary(judged),
         goal_table(judged),
+        *section(tables),
         "## The frontier",
-        "Means over the cells of a data set and number of clients, `last` rounds. A method whose gamma does not exist "
+        "Means over the cells of a data set and number of clients, `last` rounds; `fedsac-plus`, `fedavg-server`, "
+        "`fedrac-server` and `server-alone` train on V, the others do not. A method whose gamma does not exist "
         "in some cell (equal rewards for all have none) has no mean and no point in the pictures, which are of the "
         "fewest clients, all data sets together.",
         frontier_table(tables),
         *(f"![{path.stem}](judge/{path.name})" for path in pictures),
         "## Every method in every cell",
-        COLUMNS_EXPLAINED + VERDICTS_EXPLAINED.rstrip(),
+        COLUMNS_EXPLAINED
+        + VERDICTS_EXPLAINED.rstrip()
+        + " They are against all rows, those that train on\nV and those that do not, which is unequal: see [the same "
+        "data](#with-the-same-data-and-without).",
     ]
     for cell, table in tables.items():
         page += [f"### {named(cell)}", cell_table(table)]
     path = docs / "judge.md"
     path.write_text("\n\n".join(page) + "\n", encoding="utf-8")
     return [path, *pictures]
+
+
+def in_short(judged: Sequence[Judged]) -> list[str]:
+    """For each part of the goal, by number of clients: in how many cells it is reached, and where it is not."""
+    parts = [
+        "The goal set for FedSAC+, part by part (`last` rounds, means over seeds;\n"
+        "[in numbers](#the-goal-cell-by-cell)). Its server trains on one half of V, and so does that of the FedAvg it\n"
+        "is compared with here."
+    ]
+    for clients in dict.fromkeys(one.cell.clients for one in judged):
+        group = [one for one in judged if one.cell.clients == clients]
+        lines = []
+        for part, words in GOALS.items():
+            if part == "average":
+                lines.append([words, *_average(group), ""])
+                continue
+            missed = [f"{named(one.cell)} ({_missed(one, part)})" for one in group if not one.reached()[part]]
+            lines.append(
+                [words, _verdict(not missed), f"{len(group) - len(missed)} of {len(group)}", "; ".join(missed)]
+            )
+        whole = sum(all(one.reached().values()) for one in group)
+        lines.append(["all that is asked of a cell", _verdict(whole == len(group)), f"{whole} of {len(group)}", ""])
+        body = ["| " + " | ".join(line) + " |" for line in ([f"{clients} clients", *IN_SHORT], *lines)]
+        parts.append("\n".join([body[0], "| --- | --- | --- | --- |", *body[1:]]))
+    return parts
+
+
+def _average(group: Sequence[Judged]) -> tuple[str, str]:
+    """Whether our best reward is above FedAvg's common model on average, and the mean over the cells with the 95 %
+    interval over the seeds."""
+    by_seed = [
+        float(np.mean(there))
+        for seed in zip(*(one.to_common for one in group), strict=True)
+        if len(there := [value for value in seed if value is not None]) == len(group)
+    ]
+    means = [mean for one in group if (mean := _mean(one.to_common)) is not None]
+    mean, bounds = (float(np.mean(means)) if means else None), mean_interval(by_seed)
+    if mean is None:
+        return "no", "-"
+    return _verdict(mean > 0), f"{mean:+.2f}" + ("" if bounds is None else f" [{bounds[0]:+.2f}, {bounds[1]:+.2f}]")
+
+
+def _missed(one: Judged, part: str) -> str:
+    """By what a cell misses a part of the goal."""
+    if part == "inside BCF":
+        return estimate(one.ours, "bcf", 3)
+    if part == "gamma":
+        return "-" if one.behind is None else f"{one.behind:.2f} below"
+    if part == "reward":
+        return "-" if (mean := _mean(one.to_common)) is None else f"{mean:+.2f}"
+    return f"{one.worse_off} of {one.cell.clients * len(one.ours.seeds)}"
+
+
+def _verdict(reached: bool) -> str:
+    return "reached" if reached else "**not reached**"
+
+
+def same_data_in_short(tables: dict[Cell, list[Row]]) -> list[str]:
+    """A sentence on FedSAC+ without server data against the others that have none."""
+    found = [pair for pair in pairs(tables) if pair.kind == NEITHER]
+    said = []
+    for pair in found:
+        above, below, undecided = pair.counts("max")
+        model = "'s common model" if pair.rival in COPIES else "'s"
+        said.append(
+            f"- less `{pair.rival}`{model}: {mean_text(pair, 'max')} points; significantly above in {above}, below in "
+            f"{below}, undecided in {undecided} of {len(pair.cells)} cells. Inside BCF: "
+            f"{mean_text(pair, 'bcf')} points."
+        )
+    if not said:
+        return []
+    return [
+        "The servers of FedAvg, FedSAC and Aequa train on nothing. To be compared with them FedSAC+ has to do without "
+        "its training,\ntoo: `fedsac-plus-no-server`. Its best reward, mean over the cells with its 95 % interval "
+        "([more](#with-the-same-data-and-without)):",
+        "\n".join(said),
+    ]
+
+
+def rows_not_made(tables: dict[Cell, list[Row]]) -> list[str]:
+    """Which methods that train on V have no row here, though the methods page has one."""
+    there = {row.method for table in tables.values() for row in table}
+    missing = [f"`{method}`" for method in SERVER_DATA if method not in there]
+    if not missing or "server-alone" not in there:  # a try
+        return []
+    return [
+        f"Of the methods that train on V the judging lacks {' and '.join(missing)}, which are on the [methods\n"
+        "page](methods.md), with 100 rounds."
+    ]
 
 
 def judge(cell: Cell, table: Sequence[Row]) -> Judged:

@@ -1,14 +1,14 @@
 """From raw files to what pages show: a `Row` of `fedsac compare` for each method and label, and sentences on how the
 runs were made."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.studies import raw
-from benchmarks.studies.definitions import Cell
+from benchmarks.studies.definitions import STUDIES, Cell
 from benchmarks.studies.raw import Raw
 from fedsac.config import RULES
 from fedsac.contributions.base import Contributions
@@ -40,6 +40,15 @@ def named(cell: Cell) -> str:
     """A cell for people: "CIFAR-10 DIR(1.0), 20 clients"."""
     clients = "" if cell.clients == 10 else f", {cell.clients} clients"
     return f"{DATA.get(cell.data, cell.data)} {scene_name(cell.scene)}{clients}"
+
+
+def not_made(study: str, there: Collection[Cell]) -> list[str]:
+    """Which cells of the study are not among these, in words; nothing where none is the study's, as in tries."""
+    wanted = STUDIES[study].cells
+    missing = [cell for cell in wanted if cell not in there]
+    if not missing or len(missing) == len(wanted):
+        return []
+    return [f"Not made yet are {len(missing)} of {len(wanted)} cells: {'; '.join(map(named, missing))}."]
 
 
 def rows(runs: Sequence[Raw], contribution_on: str) -> list[Row]:

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.studies.definitions import STUDIES, Cell
-from benchmarks.studies.measures import how_made, named, read_cells, rows
+from benchmarks.studies.measures import how_made, named, not_made, read_cells, rows
+from benchmarks.studies.same_data import section
 from benchmarks.studies.tables import COLUMNS_EXPLAINED, VERDICTS_EXPLAINED, cell_table, markdown, short
 from fedsac.runs.comparison import Row, judgements
 from fedsac.runs.labels import LABELS
@@ -13,10 +13,11 @@ from fedsac.runs.labels import LABELS
 COMMAND = "python -m benchmarks.studies methods OUT --device cuda"
 INTRODUCTION = """\
 Every method of `fedsac methods` with its default options, Table 9's settings for the data set and scene, contributions
-measured on validation data (V), which the server may know. `server-alone`, `fedavg-server`, `fedavg-v-client`,
-`fedsac-server` and `fedrac-server` show what V itself is worth, which `fedsac-plus` trains on, too. Hyper-parameters
-were not tuned for any cell. CGSV and FedAVE reward by contribution, as in the paper's tables (`reward_by`). SVHN's
-images are re-cropped, 30,000 to train with and 10,000 to test.
+measured on validation data (V), which the server may know. **`fedsac-plus` trains on a half of V, most others do not**:
+compare it with `fedsac-server`, `fedrac-server`, `fedavg-server` and `fedavg-v-client`, which train on V, too, and the
+others with `fedsac-plus-no-server` ([below](#with-the-same-data-and-without)). Hyper-parameters were not tuned for any
+cell. CGSV and FedAVE reward by contribution, as in the paper's tables (`reward_by`). SVHN's images are re-cropped,
+30,000 to train with and 10,000 to test.
 
 The raw results are in `docs/results/methods/`; `python -m benchmarks.studies page methods` writes this page from them.
 The source that ran is the commit's but for the line that [the paper's tables](paper/README.md) tell of. Eight cells ran
@@ -33,13 +34,17 @@ def write(docs: Path) -> list[Path]:
         "# Methods, side by side",
         how_made(heads, cells, COMMAND),
         INTRODUCTION.rstrip(),
-        *still_to_come(list(cells)),
+        *not_made("methods", cells),
         f"## How often each is first, of {len(tables)} cells",
         f"{VERDICTS_EXPLAINED}Each entry: first / beaten / undecided; cells in which the method lacks the number are "
-        "not counted.",
+        "not counted.\nMethods that train on V (`fedsac-plus`, `server-alone`, `fedavg-v-client` and those in "
+        "`-server`) are tested\nagainst those that do not, too, which is an unequal comparison; the equal ones are "
+        "[further\ndown](#with-the-same-data-and-without).",
         counts(list(tables.values())),
-        "Without `standalone`, whose clients share nothing, so that its rewards are contributions once more:",
+        "The same without `standalone`. Its clients train alone, and so do those by whose accuracy contributions are "
+        "measured: a high gamma says nothing about it.",
         counts(sharing),
+        *section(tables),
         "## The cells",
         COLUMNS_EXPLAINED.rstrip(),
     ]
@@ -48,14 +53,6 @@ def write(docs: Path) -> list[Path]:
     path = docs / "methods.md"
     path.write_text("\n\n".join(page) + "\n", encoding="utf-8")
     return [path]
-
-
-def still_to_come(there: Sequence[Cell]) -> list[str]:
-    """Which cells of the study are not among these, in words; nothing where none is the study's, as in tries."""
-    missing = [cell for cell in STUDIES["methods"].cells if cell not in there]
-    if not missing or len(missing) == len(STUDIES["methods"].cells):
-        return []
-    return [f"Not made yet: {', '.join(named(cell) for cell in missing)}."]
 
 
 def counts(tables: Sequence[Sequence[Row]]) -> str:

@@ -12,6 +12,7 @@ from fedsac.config import RULES
 from fedsac.paper.cells import Table, span
 from fedsac.paper.claims import Claim, claims
 from fedsac.paper.facts import distances, not_first, plateau
+from fedsac.paper.gains import gains, gains_markdown, write_gains
 from fedsac.paper.printed import TABLES
 from fedsac.paper.render import grid_lines, markdown, write_csv
 from fedsac.paper.results import Results
@@ -30,6 +31,8 @@ def write_page(
     ours = [table for table in tables(results) if not table.empty or table.name == "table9"]
     for table in ours:
         write_csv(table, folder / f"{table.name}.csv")
+    if gained := gains(results):
+        write_gains(gained, folder / "gains.csv")
     account = folder / ACCOUNT
     written = account.read_text(encoding="utf-8").strip() if account.exists() else ""
     text = page(results, ours, claims(results), figures, theorems_markdown, written)
@@ -57,6 +60,8 @@ def page(
         _not_run(ours),
         *(f"{markdown(table).rstrip()}\n\nAs a file: [{table.name}.csv]({table.name}.csv)" for table in ours),
     ]
+    if gained := gains(results):
+        parts.append(gains_markdown(gained, mark))
     if figures:
         parts += [f"## Figures{mark}", *(f"### {name}{mark}\n\n![{name}]({path})" for name, path in figures)]
     if theorems:

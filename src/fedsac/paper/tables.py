@@ -150,7 +150,7 @@ def _sources(name: str, index: Index) -> list[RowSource]:
         elif row == "standalone":
             sources.append(RowSource(row, METHODS[row], row, index.any, alone))
         else:
-            sources += _method(index, row, KINDS[name].measure)
+            sources += method_sources(index, row, KINDS[name].measure)
     return [source for source in sources if source.key == source.of or any(map(source.runs, columns))]
 
 
@@ -159,7 +159,8 @@ def _by_beta(index: Index, row: str, measure: Measure) -> RowSource:
     return RowSource(row, f"beta {beta:g}", row, lambda column: index.of(column, "fedsac", beta), measure)
 
 
-def _method(index: Index, method: str, measure: Measure) -> list[RowSource]:
+def method_sources(index: Index, method: str, measure: Measure) -> list[RowSource]:
+    """A method's row, followed by its variants: other readings and betas, or its common model."""
     name = METHODS[method]
     if method not in READS_BETA:
         sources = [RowSource(method, name, method, lambda column: index.of(column, method), measure)]
