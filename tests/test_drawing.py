@@ -427,4 +427,7 @@ def test_widths_and_cutting():
     assert fitted("a short one", 12, 500) == "a short one"
     cut = fitted("one that is far too long", 12, 60)
     assert cut.endswith("…") and text_width(cut, 12) <= 60
+    assert cut == "one that i…" and text_width("one that is…", 12) > 60
+    # A file of somebody else's may name anything: what is too long is not read on, or this would take hours.
+    assert fitted("far too long" * 10**6, 12, 60) == "far too lo…"
     assert box(0, 0, 2, 1) == ((0, 0), (2, 0), (2, 1), (0, 1))

@@ -102,20 +102,24 @@ def box(x: float, y: float, width: float, height: float) -> tuple[Point, ...]:
 
 def text_width(text: str, size: float) -> float:
     """The width of a text in Helvetica; characters beyond ASCII count as average, East Asian ones as wide."""
-    total = 0
-    for c in text:
-        code = ord(c)
-        total += WIDTHS[code - 32] if 32 <= code < 127 else 1000 if code > 0x2E7F else 556
-    return total * size / 1000
+    return sum(map(_width, text)) * size / 1000
+
+
+def _width(character: str) -> int:
+    code = ord(character)
+    return WIDTHS[code - 32] if 32 <= code < 127 else 1000 if code > 0x2E7F else 556
 
 
 def fitted(text: str, size: float, room: float) -> str:
     """The text, cut and ended with an ellipsis if it is wider than `room`."""
-    if text_width(text, size) <= room:
-        return text
-    while text and text_width(text + "…", size) > room:
-        text = text[:-1]
-    return text.rstrip() + "…"
+    total, kept, end = 0, 0, _width("…")
+    for length, character in enumerate(text):  # a foreign one may be of any length: whatever is too long is not read on
+        if (total + end) * size / 1000 <= room:
+            kept = length
+        total += _width(character)
+        if total * size / 1000 > room:
+            return text[:kept].rstrip() + "…"
+    return text
 
 
 def _star(points: int, inner: float, turn: float = 0.0) -> tuple[Point, ...]:
