@@ -1,4 +1,6 @@
-"""The one exception that is meant for users."""
+"""The exceptions that are meant for users."""
+
+from pathlib import Path
 
 
 class FedsacError(Exception):
@@ -6,3 +8,10 @@ class FedsacError(Exception):
 
     The command line prints it as it is and exits with status 2; the Python API raises it.
     """
+
+
+class Wrecked(FedsacError):
+    """A model whose loss is no number any more, so that its run cannot go on: of honest clients `lr` was too large,
+    hostile ones have wrecked it. `folder` is the run's, where it has one."""
+
+    folder: Path | None = None

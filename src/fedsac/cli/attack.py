@@ -151,7 +151,7 @@ def show(rows: list[Any], config: Config) -> None:
     from rich.table import Table
 
     from fedsac.core.metrics import display_name
-    from fedsac.runs.attack_table import COLUMNS
+    from fedsac.runs.attack_table import COLUMNS, said_of_wrecks
 
     view = Table(title=f"last round, scored by {display_name(config.metric)}: means over seeds, in points")
     view.add_column("attack", no_wrap=True)
@@ -169,6 +169,8 @@ def show(rows: list[Any], config: Config) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, emoji=False, width=160)
     console.print(view)
+    for line in said_of_wrecks(rows):
+        console.print(line)
 
 
 def _cell(row: Any, key: str, heading: str, factor: float, digits: int) -> str:

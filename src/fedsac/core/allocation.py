@@ -8,7 +8,7 @@ from torch import Tensor
 from fedsac.core import given
 from fedsac.core.graphs import run_as_graph
 from fedsac.core.transfer import to_device
-from fedsac.errors import FedsacError
+from fedsac.errors import FedsacError, Wrecked
 
 TOLERANCE_PERCENT = 1e-3  # shares that add up to r_i up to rounding count as r_i
 
@@ -72,7 +72,7 @@ def _checked_importance(values: given.Values) -> Tensor:
 def check_finite(importance: Tensor) -> None:
     """Raise where importance is NaN or infinite, as that of a model that diverged."""
     if not importance.isfinite().all():
-        raise FedsacError("importance is not a number: the model's loss on validation data overflows; lower --lr")
+        raise Wrecked("importance is not a number: the model's loss on validation data overflows; lower --lr")
 
 
 def allocate_unchecked(

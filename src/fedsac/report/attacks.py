@@ -10,7 +10,7 @@ from fedsac.doors import ATTACKS
 from fedsac.errors import FedsacError
 from fedsac.report.charts import bars
 from fedsac.report.markup import Cell, Figure, document, figure, number, paragraph, section, signed, table
-from fedsac.runs.attack_table import COLUMNS, EXPLAINED, Row, read_rows
+from fedsac.runs.attack_table import COLUMNS, EXPLAINED, Row, read_rows, said_of_wrecks
 
 SHOWN = (("gain", "adversary's gain"), ("best_loss", "best honest client's loss"), ("mean_loss", "mean honest loss"))
 
@@ -37,7 +37,8 @@ def page(folder: Path) -> tuple[str, list[Figure]]:
         f"{results['rounds']} rounds, {count} seed{'s' if count > 1 else ''}, last round, scored by "
         f"{display_name(results['metric'])}"
     )
-    parts = [section("Every attack", _table("Every attack", rows, named=True), paragraph(EXPLAINED, "note"))]
+    wrecks = [paragraph(text, "note") for text in said_of_wrecks(rows)]
+    parts = [section("Every attack", _table("Every attack", rows, named=True), paragraph(EXPLAINED, "note"), *wrecks)]
     for attack, shown in zip(_attacks(rows), drawn, strict=True):
         own = [row for row in rows if row.attack == attack]
         parts.append(section(attack, paragraph(_what(attack)), figure(shown), _table(attack, own)))

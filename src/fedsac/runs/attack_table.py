@@ -4,9 +4,10 @@ torch."""
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,13 +53,23 @@ class Done:
     clean: tuple[Summary, Records]
 
 
+class Wreck(NamedTuple):
+    """An attack's run that ended early, since the server's model was none any more: it has no last round."""
+
+    attack: str
+    method: str
+    seed: int
+
+
 @dataclass(frozen=True)
 class Row:
-    """An attack on a method: for each column the seeds' values, None where a number does not exist."""
+    """An attack on a method: for each column the seeds' values, None where a number does not exist; and in how many
+    seeds the attack has wrecked the model, so that there are none."""
 
     attack: str
     method: str
     values: dict[str, list[float | None]] = field(default_factory=lambda: {key: [] for key, *_ in COLUMNS})
+    wrecked: int = 0
 
     def mean(self, key: str) -> float | None:
         there = [value for value in self.values[key] if value is not None]
@@ -69,14 +80,32 @@ class Row:
         return mean_interval(self.values[key])
 
 
-def rows(done: Sequence[Done]) -> list[Row]:
+def rows(done: Sequence[Done], wrecks: Sequence[Wreck] = ()) -> list[Row]:
     """A row for each attack and method, in their order."""
-    table: dict[tuple[str, str], Row] = {}
+    count = Counter((one.attack, one.method) for one in wrecks)
+    attacks, methods = (
+        list(dict.fromkeys(getattr(one, of) for one in (*done, *wrecks))) for of in ("attack", "method")
+    )
+    table = {
+        (attack, method): Row(attack, method, wrecked=count[attack, method]) for attack in attacks for method in methods
+    }
     for one in done:
-        row = table.setdefault((one.attack, one.method), Row(one.attack, one.method))
         for key, value in measured(one).items():
-            row.values[key].append(value)
-    return list(table.values())
+            table[one.attack, one.method].values[key].append(value)
+    return [row for row in table.values() if row.values["gain"] or row.wrecked]
+
+
+def said_of_wrecks(table: Sequence[Row]) -> list[str]:
+    """In words, where an attack has wrecked the model: those runs are in no mean."""
+    lines = []
+    for row in table:
+        if row.wrecked:
+            ended = len(row.values["gain"])
+            lines.append(
+                f"{row.attack} on {row.method}: in {row.wrecked} of {row.wrecked + ended} seeds the model is wrecked "
+                f"(its loss is no number any more){'; these are in no mean' if ended else ''}."
+            )
+    return lines
 
 
 def measured(one: Done) -> dict[str, float | None]:
@@ -118,16 +147,17 @@ def detected(summary: Summary, records: Records) -> set[str] | None:
     return removed | {name for name, count in counts.items() if count >= DETECTED * len(records)}
 
 
-def written(base: Config, done: Sequence[Done], table: Sequence[Row]) -> dict[str, str]:
+def written(base: Config, done: Sequence[Done], table: Sequence[Row], wrecks: Sequence[Wreck] = ()) -> dict[str, str]:
     """The files of a study: results.json with every number, results.csv with the table."""
     whole = {
         "format_version": FORMAT_VERSION,
         "rules": RULES,
         **{name: getattr(base, name) for name in ("data", "scene", "clients", "rounds", "metric", "split_seed")},
         "label": "last",
-        "seeds": sorted({one.seed for one in done}),
-        "rows": [{"attack": row.attack, "method": row.method, **row.values} for row in table],
+        "seeds": sorted({one.seed for one in done} | {one.seed for one in wrecks}),
+        "rows": [{"attack": row.attack, "method": row.method, "wrecked": row.wrecked, **row.values} for row in table],
         "runs": [_raw(one) for one in done],
+        "wrecks": [one._asdict() for one in wrecks],
     }
     return {"results.json": json.dumps(whole, allow_nan=False) + "\n", "results.csv": _csv(table)}
 
@@ -135,7 +165,10 @@ def written(base: Config, done: Sequence[Done], table: Sequence[Row]) -> dict[st
 def read_rows(results: dict[str, Any]) -> list[Row]:
     """The table again, from results.json."""
     keys = [key for key, *_ in COLUMNS]
-    return [Row(row["attack"], row["method"], {key: list(row[key]) for key in keys}) for row in results["rows"]]
+    return [
+        Row(row["attack"], row["method"], {key: list(row[key]) for key in keys}, int(row.get("wrecked", 0)))
+        for row in results["rows"]  # those of an earlier version know of no wrecks
+    ]
 
 
 def _raw(one: Done) -> dict[str, Any]:
@@ -163,13 +196,15 @@ def _csv(table: Sequence[Row]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     keys = [key for key, *_ in COLUMNS]
-    writer.writerow(["attack", "method", *(f"{key}{part}" for key in keys for part in ("", "_low", "_high")), "seeds"])
+    writer.writerow(
+        ["attack", "method", *(f"{key}{part}" for key in keys for part in ("", "_low", "_high")), "seeds", "wrecked"]
+    )
     for row in table:
         numbers: list[float | None] = []
         for key in keys:
             numbers += [row.mean(key), *(row.interval(key) or (None, None))]
         shown = ["" if n is None else f"{n:.6g}" for n in numbers]
-        writer.writerow([row.attack, row.method, *shown, len(row.values["gain"])])
+        writer.writerow([row.attack, row.method, *shown, len(row.values["gain"]), row.wrecked])
     return text.getvalue()
 
 

@@ -14,7 +14,7 @@ from fedsac.config import FORMAT_VERSION, Config, check_rules_in, check_version,
 from fedsac.doors import ATTACKS
 from fedsac.errors import FedsacError
 from fedsac.methods import make
-from fedsac.runs.attack_table import STUDY, Done, Row, rows, written
+from fedsac.runs.attack_table import STUDY, Done, Row, Wreck, rows, written
 from fedsac.runs.comparing import options_of
 from fedsac.runs.limits import check_number_of_runs
 from fedsac.runs.setup import prepare
@@ -22,6 +22,7 @@ from fedsac.runs.spread import resume_spread
 from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import Watcher
 from fedsac.runs.workers import Workers, begin_folder, spread
+from fedsac.runs.wrecks import is_wrecked, resume_but_wrecks
 
 TOP = "top"  # who is hostile: the client with the highest contribution in the clean run
 ONLY_AT_THE_TOP = ("sole-holder",)  # others hold nothing alone
@@ -153,43 +154,54 @@ def carry_out(
     waiting, at_once = list(planned), MOST_AT_ONCE if workers is None else len(planned)
     while waiting:
         now, waiting = waiting[:at_once], waiting[at_once:]
-        _run(out, {name: planned[name] for name in now}, watcher, lambda count: stage("attacks", count), workers)
+        part = {name: planned[name] for name in now}
+        _run(out, part, watcher, lambda count: stage("attacks", count), workers, but_wrecks=True)
     return _table(study, out)
 
 
 def _table(study: Study, out: Path) -> list[Row]:
     """The table of a study whose runs are all done, also as files."""
-    done = [
-        Done(
-            named, subject, config.seed, *(_read(out / "runs" / _name(of, subject, config)) for of in (named, "clean"))
-        )
-        for named in study.attacks
-        for subject, config in study.seeded()
-    ]
-    table = rows(done)
-    for name, content in written(study.base, done, table).items():
+    done, wrecks = list[Done](), list[Wreck]()
+    for named in study.attacks:
+        for subject, config in study.seeded():
+            attacked, clean = (out / "runs" / _name(of, subject, config) for of in (named, "clean"))
+            if is_wrecked(attacked):
+                wrecks.append(Wreck(named, subject, config.seed))
+            else:
+                done.append(Done(named, subject, config.seed, _read(attacked), _read(clean)))
+    table = rows(done, wrecks)
+    for name, content in written(study.base, done, table, wrecks).items():
         write_atomic(out / name, content.encode())
     return table
 
 
 def _run(
-    out: Path, configs: Mapping[str, Config], watcher: Watcher, stage: Callable[[int], None], workers: Workers | None
+    out: Path,
+    configs: Mapping[str, Config],
+    watcher: Watcher,
+    stage: Callable[[int], None],
+    workers: Workers | None,
+    *,
+    but_wrecks: bool = False,
 ) -> None:
-    """Carry out runs that are not finished, in folders below `out`/runs."""
+    """Carry out runs that are not finished, in folders below `out`/runs; `but_wrecks`: an attack may end some."""
     paths = {out / "runs" / name: config for name, config in configs.items()}
-    todo = {path: config for path, config in paths.items() if not (path / "summary.json").exists()}
+    todo = {
+        path: config for path, config in paths.items() if not ((path / "summary.json").exists() or is_wrecked(path))
+    }
     if not todo:
         return
     stage(len(todo))
     for path, config in todo.items():
         begin_folder(path, config)
     if workers is None:
-        resume_together(list(todo), watcher, every_round=False, keep_models=False)
+        resume = resume_but_wrecks if but_wrecks else resume_together
+        resume(list(todo), watcher, every_round=False, keep_models=False)
     elif workers.ray:
-        spread(todo, workers, watcher, keep_models=False)
+        spread(todo, workers, watcher, keep_models=False, but_wrecks=but_wrecks)
     else:
         stacks = _stacks(todo, workers.processes)
-        resume_spread(stacks, workers.processes, watcher, every_round=False, keep_models=False)
+        resume_spread(stacks, workers.processes, watcher, every_round=False, keep_models=False, but_wrecks=but_wrecks)
 
 
 def _stacks(configs: Mapping[Path, Config], processes: int) -> list[list[Path]]:

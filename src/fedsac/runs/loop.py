@@ -15,7 +15,7 @@ from torch import Tensor
 from fedsac.clients.memory import groups_that_fit
 from fedsac.compute.cuda import precision
 from fedsac.config import Config
-from fedsac.errors import FedsacError
+from fedsac.errors import FedsacError, Wrecked
 from fedsac.methods.base import Updates
 from fedsac.runs.finish import finished
 from fedsac.runs.hardening import defended
@@ -100,9 +100,11 @@ def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engi
     sent = [[submodel.parameters for submodel in run.submodels] for run in runs]
     after = [defended(run, updates) for run, updates in zip(runs, answers, strict=True)]
     for run, each in zip(runs, after, strict=True):
-        run.learn(each.kept)
+        with _naming(run):
+            run.learn(each.kept)
     for run in runs:  # after all have learned: `assign` may wait for a GPU, and their work is queued on it by now
-        run.assign()
+        with _naming(run):
+            run.assign()
         run.round += 1
     due = [run for run in runs if run.round % run.prepared.config.eval_every == 0 or run.over]
     scores = dict(zip(due, evaluate(due, engine.reward_models(due)), strict=True))
@@ -119,6 +121,16 @@ def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engi
         for i in updates.diverged:
             watcher.note(f"round {run.round}: {run.task.clients[i]} diverged (NaN or infinity) and was left out")
         watcher.round(run.info, run.records[-1])
+
+
+@contextmanager
+def _naming(run: Running) -> Iterator[None]:
+    """Whose model is wrecked, where one is: among runs side by side it could be any."""
+    try:
+        yield
+    except Wrecked as error:
+        error.folder = run.info.folder
+        raise
 
 
 @contextmanager

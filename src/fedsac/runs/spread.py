@@ -34,15 +34,17 @@ def resume_spread(
     *,
     every_round: bool,
     keep_models: bool,
+    but_wrecks: bool = False,
     minutes: float | None = None,
     done: Done | None = None,
 ) -> bool:
     """Take up the runs of each stack, as `resume_together` does, in so many processes, the first stacks first; after so
     many `minutes`, no other stack is begun. Returns whether all were. A stack that fails for a reason that the user can
-    put right does not keep the others from ending; its error is raised then."""
+    put right does not keep the others from ending; its error is raised then. With `but_wrecks`, a run whose model is
+    wrecked is none (`wrecks.py`)."""
     waiting = deque([str(path) for path in stack] for stack in stacks)
     processes = min(workers, len(waiting))
-    options = {"processes": processes, "every_round": every_round, "keep_models": keep_models}
+    options = {"processes": processes, "every_round": every_round, "keep_models": keep_models, "but_wrecks": but_wrecks}
     until = None if minutes is None else time.monotonic() + 60 * minutes
     shared = _Shared(waiting, options, watcher, until, done)
     started = [_Worker(shared) for _ in range(processes)]

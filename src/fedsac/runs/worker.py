@@ -17,6 +17,7 @@ from fedsac.clients import memory
 from fedsac.errors import FedsacError
 from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import RunInfo, Watcher
+from fedsac.runs.wrecks import resume_but_wrecks
 
 
 class Telling(Watcher):
@@ -50,7 +51,8 @@ def work(orders: TextIO, telling: Telling) -> None:
         order = json.loads(line)
         memory.processes = order["processes"]
         try:
-            resume_together(
+            resume = resume_but_wrecks if order["but_wrecks"] else resume_together
+            resume(
                 [Path(folder) for folder in order["folders"]],
                 telling,
                 every_round=order["every_round"],

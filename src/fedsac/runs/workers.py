@@ -22,6 +22,7 @@ from fedsac.runs.setup import shared_setup
 from fedsac.runs.spread import resume_spread
 from fedsac.runs.start import resume_together, run_together
 from fedsac.runs.watcher import Watcher
+from fedsac.runs.wrecks import resume_but_wrecks
 
 SECONDS_TO_COMMIT = 120  # that an interrupted worker has for it
 STORE_BYTES = 100 << 20  # of Ray's memory for objects, of which we have none
@@ -53,14 +54,23 @@ class Workers:
         return self.count or 1
 
 
-def spread(configs: Mapping[Path, Config], workers: Workers, watcher: Watcher, *, keep_models: bool = True) -> None:
+def spread(
+    configs: Mapping[Path, Config],
+    workers: Workers,
+    watcher: Watcher,
+    *,
+    keep_models: bool = True,
+    but_wrecks: bool = False,
+) -> None:
     """Carry out the runs in these folders, or go on with them, in workers; each commits as it would here. Interrupted,
     the workers commit before this raises `KeyboardInterrupt`; one that is killed is started again."""
     if not workers.ray:
         for path, config in configs.items():
             begin_folder(path, config)
         parts = shards(configs, workers.processes)
-        resume_spread(parts, workers.processes, watcher, every_round=False, keep_models=keep_models)
+        resume_spread(
+            parts, workers.processes, watcher, every_round=False, keep_models=keep_models, but_wrecks=but_wrecks
+        )
         return
     device = next(iter(configs.values())).device
     with _ray(workers) as ray:
@@ -74,7 +84,7 @@ def spread(configs: Mapping[Path, Config], workers: Workers, watcher: Watcher, *
         threads = max(1, int(resources.get("CPU", 1)) // len(parts))
         begin = ray.remote(_work).options(num_cpus=threads, max_retries=RETRIES, **share)
         watcher.note(f"{len(parts)} workers by Ray, of {' and '.join(str(len(part)) for part in parts)} runs")
-        tasks = {begin.remote(_packed(part, configs, keep_models)): len(part) for part in parts}
+        tasks = {begin.remote(_packed(part, configs, keep_models, but_wrecks)): len(part) for part in parts}
         _wait(ray, tasks, watcher)
 
 
@@ -93,9 +103,9 @@ def shards(configs: Mapping[Path, Config], count: int) -> list[list[Path]]:
     return parts
 
 
-def _packed(part: Sequence[Path], configs: Mapping[Path, Config], keep_models: bool) -> str:
+def _packed(part: Sequence[Path], configs: Mapping[Path, Config], keep_models: bool, but_wrecks: bool) -> str:
     runs = {str(path.resolve()): configs[path].toml() for path in part}
-    return json.dumps({"runs": runs, "keep_models": keep_models, "cwd": str(Path.cwd())})
+    return json.dumps({"runs": runs, "keep_models": keep_models, "but_wrecks": but_wrecks, "cwd": str(Path.cwd())})
 
 
 def _work(packed: str) -> str | None:
@@ -114,7 +124,8 @@ def _work(packed: str) -> str | None:
         else:
             for path, config in zip(texts, configs, strict=True):
                 begin_folder(path, config)
-            resume_together(list(texts), Watcher(), every_round=False, keep_models=told["keep_models"])
+            resume = resume_but_wrecks if told["but_wrecks"] else resume_together
+            resume(list(texts), Watcher(), every_round=False, keep_models=told["keep_models"])
     except FedsacError as error:
         return str(error)
     return None
