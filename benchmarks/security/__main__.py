@@ -1,11 +1,12 @@
-"""`python -m benchmarks.security attacks OUT` carries out every attack on every method, ours also hardened, on digits,
-POW; `--data fashion-mnist,cifar10 --scenes pow,dir:1.0 --device cuda` on others. Interrupted, the same command goes on.
-It ends with OUT/DATA-SCENE.json.
+"""`python -m benchmarks.security attacks OUT` carries out every attack on every method, ours also hardened, each
+defence alone, and runs in which clients are missing: on digits, POW, or with `--data fashion-mnist,cifar10 --scenes
+pow,dir:1.0 --device cuda` on others. Interrupted, the same command goes on. It ends with OUT/DATA-SCENE.json.
 
 `python -m benchmarks.security privacy OUT` measures what models say about the samples behind them, with and without
 differential privacy, and what that costs: OUT/privacy.json.
 
-`python -m benchmarks.security page` writes the tables of docs/security.md from docs/results/attacks/*.json.
+`python -m benchmarks.security page` writes docs/results/attacks.md, and the tables of docs/security.md, from
+docs/results/attacks/*.json.
 """
 
 import argparse
@@ -45,7 +46,9 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     attacks.add_argument("--workers", metavar="N", help="processes that share the work, or ray:N")
     attacks.add_argument("--rounds", type=int, help="other than the cell's own, for tries")
     attacks.add_argument(
-        "--only", metavar="PART", help="plain, hardened or hardened-plus: one part of the cell's studies"
+        "--only",
+        metavar="A,B",
+        help="parts of the cell's studies, with commas between: ours, defences, others, missing",
     )
     attacks.set_defaults(do=carry_out_attacks)
     privacy = commands.add_parser("privacy", help="membership inference and the price of differential privacy")
@@ -57,14 +60,16 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     privacy.add_argument("--data", default="digits,fashion-mnist", metavar="A,B", help="what privacy is priced on")
     privacy.add_argument("--data-dir", metavar="FOLDER")
     privacy.set_defaults(do=measure_privacy)
-    page = commands.add_parser("page", help="write the tables of docs/security.md from the raw files")
+    page = commands.add_parser(
+        "page", help="write docs/results/attacks.md and the tables of docs/security.md from the raw files"
+    )
     page.add_argument("--docs", type=Path, default=DOCS, metavar="FOLDER")
     page.set_defaults(do=write_page)
     return parser.parse_args(arguments)
 
 
 def carry_out_attacks(chosen: argparse.Namespace) -> None:
-    from benchmarks.security.attacks import PARTS, Cell, Progress, collect
+    from benchmarks.security.attacks import AWAY, PARTS, Cell, Progress, collect
     from fedsac.runs.workers import Workers
 
     workers = None if chosen.workers is None else Workers.named(chosen.workers)
@@ -73,7 +78,7 @@ def carry_out_attacks(chosen: argparse.Namespace) -> None:
         for scene in chosen.scenes.split(","):
             given = {name: value for name, value in changes.items() if value is not None}
             cell = Cell(data, scene, chosen.seeds, chosen.attacks, given)
-            only = [chosen.only] if chosen.only else list(PARTS)
+            only = chosen.only.split(",") if chosen.only else (*PARTS, AWAY)
             print(collect(cell, chosen.out, Progress(), only, workers), flush=True)
 
 
@@ -85,9 +90,10 @@ def measure_privacy(chosen: argparse.Namespace) -> None:
 
 
 def write_page(chosen: argparse.Namespace) -> None:
-    from benchmarks.security.page import write
+    from benchmarks.security import attacks_page, privacy_page
 
-    print(write(chosen.docs))
+    for page in (attacks_page, privacy_page):
+        print(page.write(chosen.docs))
 
 
 if __name__ == "__main__":
