@@ -286,34 +286,6 @@ def test_what_fedsac_plus_claims_with_and_without_server_data():
         assert rounded(number, np.mean([np.mean([one["max"] for one in by[method].values()]) for by in fashion]) / 100)
 
 
-def test_few_seeds_are_said_to_be_few():
-    """Differences seed by seed between kinds of importance and of batch norm's statistics, three seeds each."""
-    text = re.sub(r"\s+", " ", (DOCS / "any-network.md").read_text())
-    raw = json.loads((RESULTS / "network-runs.json").read_text())
-    numbers = {
-        (run.get("network"), run.get("option", run.get("batch_norm")), run["seed"]): (
-            run["gamma"],
-            100 * max(run["rewards"]),
-        )
-        for run in raw["importance"] + raw["batch norm"]
-    }
-
-    def less(network, option, usual, column):
-        return np.array([numbers[network, option, k][column] - numbers[network, usual, k][column] for k in range(3)])
-
-    found = re.search(
-        r"\): first-order (.*?\]) for `cnn` and (.*?\]) for the ResNet, `by_cost` (.*?\]) and (.*?\])\.", text
-    ).groups()
-    kinds = [(network, option) for option in ("first_order", "by_cost") for network in ("cnn", "resnet18:8")]
-    for said, (network, option) in zip(found, kinds, strict=True):
-        values = less(network, option, "exact", 0)
-        assert interval(said, values) and p_value(values) > 0.05
-    found = re.search(r"gamma (\S+ \[[^]]*\]), best reward (\S+ \[[^]]*\]) points\.", text).groups()
-    for said, column in zip(found, (0, 1), strict=True):
-        values = less(None, "running", "validation", column)
-        assert interval(said, values) and p_value(values) > 0.05
-
-
 def test_what_the_reading_changes():
     runs = json.loads((RESULTS / "readings.json").read_text())["runs"]
     titles = {"FedRAC": "fedrac", "IAFL": "iafl", "FedAVE, `reward_by = own`": "fedave"}

@@ -2,12 +2,14 @@
 
 import csv
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean, stdev
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 import fedsac
 
@@ -153,41 +155,65 @@ def test_the_papers_tables(table):
     assert checked > 20
 
 
+def check_spread(text, values, of):
+    """0.91 (0.90 to 0.93, 2/3): the mean, the lowest and the highest, and how many of the seeds have a value."""
+    there = [value for value in values if value is not None]
+    if not there:
+        assert text == "-"
+        return
+    found = re.fullmatch(r"(\S+) \((\S+) to (\S+?)(?:, (\d)/(\d))?\)", text)
+    assert all(map(rounded, found.groups()[:3], (mean(there), min(there), max(there)))), of
+    assert [int(n) for n in found.groups()[3:] if n] == ([len(there), len(values)] if len(there) < len(values) else [])
+
+
 def test_first_order_against_exact_importance():
-    _, rows = tables("any-network.md")[1]
-    found = json.loads((DOCS / "results" / "unit-importance.json").read_text())
-    expected = [(name, row) for name, own in found.items() for row in own]
-    assert len(rows) == len(expected) == 16
-    for texts, (name, row) in zip(rows, expected, strict=True):
-        assert texts[0] == name and [int(texts[1]), int(texts[2])] == [row["units"], row["steps"]]
-        for text, key in zip(texts[3:], ("accuracy", "spearman", "same half"), strict=True):
-            assert rounded(text, row[key]), (name, key)
+    rows = next(rows for head, rows in tables("any-network.md") if "Spearman" in head)
+    runs = json.loads((DOCS / "results" / "unit-importance.json").read_text())["runs"]
+    assert len(rows) == 24 and len(runs) == 3 * 24
+    for network, units, steps, *texts in rows:
+        own = [run for run in runs if [run["network"], str(run["steps"])] == [network, steps]]
+        assert len(own) == 3 and {run["units"] for run in own} == {int(units)}
+        for text, key in zip(texts, ("accuracy", "spearman", "same half"), strict=True):
+            check_spread(text, [run[key] for run in own], (network, steps, key))
 
 
 def test_runs_with_networks():
     """Kinds of importance and of batch norm's statistics, from the raw numbers of their runs."""
-    found = json.loads((DOCS / "results" / "network-runs.json").read_text())
+    runs = json.loads((DOCS / "results" / "network-runs.json").read_text())["runs"]
     by_importance, by_statistics = (
         next(rows for head, rows in tables("any-network.md") if wanted in head)
         for wanted in ("importance", "best alone")
     )
-    assert len(by_importance) == 6 and len(by_statistics) == 3
+    assert len(by_importance) == 12 and len(by_statistics) == 3
 
-    def held(own, key):
-        return mean([mean(run[key]) / max(run[key]) for run in own])
+    def check_scores(texts, own, usual):
+        assert len(own) == len(usual) == 3
+        check_spread(texts[0], [run["gamma"] for run in own], own)
+        pairs = [(a["gamma"], b["gamma"]) for a, b in zip(own, usual, strict=True)]
+        less = [a - b for a, b in pairs if a is not None and b is not None]
+        if len(less) < 2 or not any(less):
+            assert texts[1] == "-"
+        else:
+            reach = student.ppf(0.975, len(less) - 1) * stdev(less) / len(less) ** 0.5
+            shown = re.fullmatch(r"(\S+) \[(\S+), (\S+)\]", texts[1]).groups()
+            assert all(map(rounded, shown, (mean(less), mean(less) - reach, mean(less) + reach)))
+        check_spread(texts[2], [max(run["rewards"]) for run in own], own)
+        assert rounded(texts[3], mean(mean(run["rewards"]) for run in own))
 
-    for texts in by_importance:
-        own = [run for run in found["importance"] if [run["network"], run["option"]] == texts[:2]]
-        scores = mean([max(run["rewards"]) for run in own]), mean([mean(run["rewards"]) for run in own])
-        expected = mean([run["gamma"] for run in own]), *scores, held(own, "units"), held(own, "parameters")
-        assert len(own) == 3 and all(map(rounded, texts[2:], expected)), texts
-    for texts in by_statistics:
-        own = [run for run in found["batch norm"] if f"`{run['batch_norm']}`" == texts[0]]
-        gammas = [run["gamma"] for run in own if run["gamma"] is not None]
-        assert texts[2].endswith(f" {len(gammas)}/3") or len(gammas) == 3
-        scores = mean([max(run["rewards"]) for run in own]), mean([mean(run["rewards"]) for run in own])
-        shown = [texts[1], texts[2].split()[0], *texts[3:]]
-        assert all(map(rounded, shown, (mean([run["best alone"] for run in own]), mean(gammas), *scores))), texts
+    def of(**wanted):
+        found = [run for run in runs if wanted.items() <= run.items()]
+        return sorted(found, key=lambda run: run["seed"])
+
+    for network, option, *scores, units, parameters in by_importance:
+        exact, own = (of(network=network, option=one) for one in ("exact", option))
+        check_scores(scores, exact if option == "exact" else own, exact)
+        for text, key in ((units, "neurons"), (parameters, "parameters")):
+            assert rounded(text, mean(mean(run[key]) / max(run[key]) for run in own)), (network, option, key)
+    validation = of(batch_norm="validation")
+    for named, alone, *scores in by_statistics:
+        own = validation if named == "`validation`" else of(batch_norm=named.strip("`"))
+        check_scores(scores, own, validation)
+        assert rounded(alone, mean(run["best alone"] for run in own))
 
 
 def test_units_of_networks_people_use():
@@ -213,7 +239,7 @@ def attack_cells(raw):
         if r["attack"] == "clean"
     }
     cells = defaultdict(lambda: defaultdict(list))
-    for run in (r for r in raw if r["attack"] != "clean"):
+    for run in (r for r in raw if r["attack"] != "clean" and "wrecked" not in r):
         was, got = clean[run["method"], run["seed"]], dict(zip(run["clients"], run["rewards"], strict=True))
         bad = set(run["attackers"]) | (set(was) - set(got))
         good = [name for name in was if name not in bad]
@@ -225,6 +251,7 @@ def attack_cells(raw):
             gain = mean(ends[name] - was[name] for name in ends)
         own = cells[run["attack"], run["method"]]
         own["gain"].append(100 * gain)
+        own["over"].append(100 * (max(kept) - min(got[n] for n in good)))
         own["best"].append(100 * (max(was[n] for n in good) - max(got[n] for n in good)))
         own["mean"].append(100 * (mean(was[n] for n in good) - mean(got[n] for n in good)))
         if run["success"]:
@@ -235,37 +262,85 @@ def attack_cells(raw):
     return cells
 
 
-def test_the_attacks_of_the_security_page():
+def attacked_method(title):
+    """The method of a column: FedSAC+, hardened -> fedsac-plus, hardened all; work -> fedsac, hardened work."""
+    name, *more = title.replace("*", "").replace(" alone", "").replace("+", "-plus").lower().split(", ")
+    if name.startswith(("fed", "cgsv", "cffl", "rffl")):
+        known = {"hardened": "hardened all", "missing": "missing"}
+        return ", ".join([name, *(known.get(one, f"hardened {one}") for one in more)])
+    return f"fedsac, hardened {name}"
+
+
+def in_bcf(run):
+    """The share of clients inside BCF, worked out here."""
+    c, theta = run["contributions_test"], run["rewards"]
+    inside = [a < b and (a == max(c) or b < (a + max(theta)) / 2) for a, b in zip(c, theta, strict=True)]
+    return sum(inside) / len(inside)
+
+
+def test_attacks_and_defences():
     files = sorted(path for path in (DOCS / "results/attacks").glob("*.json") if path.name != "privacy.json")
-    found = [(head, rows) for head, rows in tables("security.md") if head[0] == "attack"]
-    assert files and len(found) == 4 * len(files)
-    titles = {"FedSAC": "fedsac", "FedSAC+": "fedsac-plus"}
-    clean = [rows for head, rows in tables("security.md") if head[0] == "method"]
+    found = tables("results/attacks.md")
+    assert files and len(found) == 8 * len(files)
     for number, path in enumerate(files):
-        cells = attack_cells(json.loads(path.read_text())["runs"])
-        attacks = list(dict.fromkeys(attack for attack, _ in cells))
-        for title, seeds, *texts in clean[number]:
-            name, _, how = title.strip("*").partition(", ")
-            method = titles.get(name, name.lower()) + (f", {how}" if how else "")
-            own = [r for r in json.loads(path.read_text())["runs"] if (r["attack"], r["method"]) == ("clean", method)]
-            gammas = [
-                100 * np.corrcoef(r["contributions_test"], r["rewards"])[0, 1] for r in own if np.ptp(r["rewards"])
-            ]
-            expected = [mean(gammas), mean(max(r["rewards"]) for r in own), mean(mean(r["rewards"]) for r in own)]
-            assert len(own) == int(seeds) and all(map(rounded, texts, expected)), title
-        for keys, (head, rows) in zip(
-            (("gain",), ("best", "mean"), ("success",), ("recall", "false")), found[4 * number :], strict=False
-        ):
-            named = [row[0].strip("`") for row in rows]
-            assert named == [a for a in attacks if keys != ("success",) or cells[a, "fedsac"]["success"]]
-            methods = [title.strip("*").partition(", ")[::2] for title in head[1:]]
-            methods = [titles.get(name, name.lower()) + (f", {how}" if how else "") for name, how in methods]
-            for attack, row in zip(named, rows, strict=True):
-                for method, text in zip(methods, row[1:], strict=True):
-                    values = [mean(cells[attack, method][key]) for key in keys if cells[attack, method][key]]
-                    assert len(text.split(" / ")) == len(keys) if values else text == "-", (attack, method, text)
-                    for part, value in zip(text.split(" / ") if values else (), values, strict=True):
-                        assert rounded(part, value), (path.name, attack, method, keys)
+        runs = json.loads(path.read_text())["runs"]
+        cells, own = attack_cells(runs), found[8 * number : 8 * number + 8]
+        check_clean(own[0][1], runs)
+        columns = ("gain",), ("over",), ("best", "mean"), ("success",), ("recall", "false"), ("gain",), ("best", "mean")
+        for keys, (head, rows) in zip(columns, own[1:], strict=True):
+            assert head[0] == "attack" and rows
+            for name, *texts in rows:
+                for title, text in zip(head[1:], texts, strict=True):
+                    of = name.strip("`"), attacked_method(title)
+                    values = [cells[of][key] for key in keys]
+                    wrecked = sum((run["attack"], run["method"]) == of for run in runs if "wrecked" in run)
+                    text, _, told = text.rpartition(", ") if " wrecked" in text and ", " in text else (text, "", text)
+                    assert told == f"{wrecked} wrecked" if wrecked else "wrecked" not in told
+                    if not any(values):
+                        assert text == (told if wrecked else "-"), (path.name, name, title)
+                        continue
+                    mean_text, _, more = text.replace(" (", " ± ").rstrip(")").partition(" ± ")
+                    for part, of in zip(mean_text.split(" / "), values, strict=True):
+                        assert rounded(part, mean(of)), (path.name, name, title, keys)
+                    if more and keys == ("over",):
+                        assert rounded(more, max(values[0]))
+                    elif more:  # half of the 95 % interval, by Student's t
+                        reach = student.ppf(0.975, len(values[0]) - 1) * stdev(values[0]) / len(values[0]) ** 0.5
+                        assert rounded(more, reach), (path.name, name, title)
+
+
+def check_clean(rows, runs):
+    for title, seeds, gamma, inside, best, average, named in rows:
+        method = attacked_method(title)
+        own = [run for run in runs if (run["attack"], run["method"]) == ("clean", method)]
+        gammas = [100 * np.corrcoef(r["contributions_test"], r["rewards"])[0, 1] for r in own if np.ptp(r["rewards"])]
+        expected = [mean(gammas), mean(in_bcf(run) for run in own)]
+        expected += [mean(of(run["rewards"]) for run in own) for of in (max, mean)]
+        assert len(own) == int(seeds) and all(map(rounded, (gamma, inside, best, average), expected)), title
+        watched = own if "missing" in title else [r for r in runs if (r["attack"], r["method"]) == ("claim", method)]
+        listed = [run["found"] for run in watched]
+        if named == "-":
+            assert None in listed
+        else:
+            assert named == f"{sum(map(len, listed))} of {sum(len(run['clients']) for run in watched)}"
+
+
+def test_the_price_of_each_defence():
+    """A row of docs/hardening.md is of both scenes: four numbers each."""
+    rows = next(rows for head, rows in tables("hardening.md") if "POW: gamma" in head)
+    several = {"`work`, `originals` (each)": ("work", "originals"), "all": ("all",), "FedSAC": (None,)}
+    assert len(rows) == 8
+    for title, *texts in rows:
+        plus = "-plus" if title.startswith("FedSAC+") else ""
+        for kind in several.get(title.replace("+", ""), (title.strip("`").removeprefix("FedSAC+, "),)):
+            method = f"fedsac{plus}" if kind in (None, "FedSAC+") else f"fedsac{plus}, hardened {kind}"
+            for cell, shown in (("digits-pow", texts[:4]), ("digits-dir-1.0", texts[4:])):
+                runs = json.loads((DOCS / "results/attacks" / f"{cell}.json").read_text())["runs"]
+                own = [run for run in runs if (run["attack"], run["method"]) == ("clean", method)]
+                gammas = [100 * np.corrcoef(r["contributions_test"], r["rewards"])[0, 1] for r in own]
+                expected = [mean(gammas), mean(in_bcf(run) for run in own)]
+                expected += [mean(of(run["rewards"]) for run in own) for of in (max, mean)]
+                assert len(own) == 5 and all(map(rounded, shown, expected)), (title, cell)
 
 
 def test_privacy_on_the_security_page():

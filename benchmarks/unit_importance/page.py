@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.studies.tables import markdown
 from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
+from fedsac.runs.statistics import mean_interval
 
 DOCS = Path(__file__).parents[2] / "docs"
 Rows = Sequence[dict[str, Any]]
@@ -65,30 +66,44 @@ def _ranks(rows: Rows) -> str:
 
 
 def _kinds(rows: Rows) -> str:
-    own_rows = (row for row in rows if row["kind"] == "importance")
+    groups = dict(_grouped((row for row in rows if row["kind"] == "importance"), "network", "option"))
     return markdown(
-        ("network", "importance", "gamma", "best reward", "mean reward", "units", "parameters"),
+        ("network", "importance", "gamma", "less exact's", "best reward", "mean reward", "units", "parameters"),
         [
-            [network, option, *_scores(own), _held(own, "neurons"), _held(own, "parameters")]
-            for (network, option), own in _grouped(own_rows, "network", "option")
+            [
+                *(network, option, _spread(own, lambda row: row["gamma"], 1)),
+                *(_difference(own, groups[network, "exact"]), *_rewards(own)),
+                *(_held(own, "neurons"), _held(own, "parameters")),
+            ]
+            for (network, option), own in groups.items()
         ],
     )
 
 
 def _statistics(rows: Rows) -> str:
-    own_rows = (row for row in rows if row["kind"] == "batch norm")
+    groups = dict(_grouped((row for row in rows if row["kind"] == "batch norm"), "batch_norm"))
     return markdown(
-        ("`--batch-norm`", "best alone", "gamma", "best reward", "mean reward"),
+        ("`--batch-norm`", "best alone", "gamma", "less `validation`'s", "best reward", "mean reward"),
         [
-            [f"`{statistics}`", f"{mean(row['best alone'] for row in own):.3f}", *_scores(own)]
-            for (statistics,), own in _grouped(own_rows, "batch_norm")
+            [
+                *(f"`{statistics}`", f"{mean(row['best alone'] for row in own):.3f}"),
+                *(_spread(own, lambda row: row["gamma"], 1), _difference(own, groups["validation",]), *_rewards(own)),
+            ]
+            for (statistics,), own in groups.items()
         ],
     )
 
 
-def _scores(own: Rows) -> list[str]:
+def _difference(own: Rows, usual: Rows) -> str:
+    """Of gamma, seed by seed: the mean, and its 95 % interval."""
+    both = zip(own, usual, strict=True)
+    values = [a["gamma"] - b["gamma"] for a, b in both if a["gamma"] is not None and b["gamma"] is not None]
+    interval = mean_interval(values)
+    return "-" if interval is None else f"{mean(values):+.1f} [{interval[0]:+.1f}, {interval[1]:+.1f}]"
+
+
+def _rewards(own: Rows) -> list[str]:
     return [
-        _spread(own, lambda row: row["gamma"], 1),
         _spread(own, lambda row: max(row["rewards"]), 3),
         f"{mean(mean(row['rewards']) for row in own):.3f}",
     ]
