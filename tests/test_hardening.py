@@ -1,6 +1,7 @@
 """Hardened mode: each defence by hand, attacks that succeed without it and fail with it, and both engines alike."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import fedsac
 from fedsac import Config
+from fedsac.attacks.scores import Borrow
 from fedsac.cli import main
 from fedsac.compute.samples import Samples
 from fedsac.config import DEFENCES
@@ -371,6 +373,26 @@ def test_a_borrowed_model_is_paid_without_the_defence_and_not_with_it():
         result, hostile, paid = attacked(attack, "originals")
         assert max(paid["hostile"]) <= min(paid["honest"])
         assert set(result.last["suspected"]) == set(hostile), "and not the one whose model it is"
+
+
+class BorrowedAndIdle(Borrow):
+    """Hands in another's model, and sends back what it was sent."""
+
+    def send(self, sight):
+        return sight.received
+
+
+def test_a_copy_does_not_excuse_idling():
+    """Who handed in a copy counts as nothing, and its rounds are judged like anybody's: what it sends is left out."""
+    result, hostile, _ = attacked("tests.test_hardening:BorrowedAndIdle", "work+originals", rounds=12)
+    for record in result.records[3:]:
+        assert set(record["suspected"]) == set(hostile)
+        assert all(
+            re.search(r"(copy of|is that of).*; its work was 0\.0", text) for text in record["suspected"].values()
+        )
+    honest, hostile, _ = attacked("borrow", "work+originals", rounds=12)
+    assert set(honest.last["suspected"]) == set(hostile)
+    assert not any("its work" in text for text in honest.last["suspected"].values()), "who works is not left out"
 
 
 def test_who_rejoins_with_a_copy_does_not_keep_the_submodel_that_it_had():

@@ -19,7 +19,7 @@ from fedsac.defences import originals, robust
 from fedsac.defences.bounds import bounded
 from fedsac.defences.commitment import HARDENED, START, commitment
 from fedsac.defences.harm import harmful, without
-from fedsac.defences.standing import SET_ASIDE, Standing
+from fedsac.defences.standing import SET_ASIDE, Standing, shares
 from fedsac.defences.work import measured_work
 from fedsac.methods.base import State, Updates
 from fedsac.rng import stream
@@ -76,7 +76,8 @@ def defended(run: Running, updates: Updates) -> Defended:
         kept = _steps(run, kept)
     run.count()
     names, copies = run.task.clients, run.guard.get(COPIES, {})
-    suspected = flagged | {name: reason for name, reason in copies.items() if name in names}
+    both = {name: [own[name] for own in (copies, flagged) if name in own] for name in names}
+    suspected = {name: "; ".join(reasons) for name, reasons in both.items() if reasons}
     said = _said(run) | (_committed(run, updates.round + 1) if config.defends("commit") else {})
     remarks = {HARDENED: said} | ({"suspected": suspected} if suspected else {})
     return Defended(kept, replace(updates, remarks=updates.remarks | remarks))
@@ -98,11 +99,12 @@ def _work(run: Running, updates: Updates) -> dict[str, str]:
     before = {name: Standing(**own) for name, own in run.guard.get(STANDINGS, {}).items()}
     after = before | {name: before.get(name, Standing()).after(work.get(name)) for name in names}
     run.guard = _remembered(run, given.models) | {STANDINGS: {name: asdict(own) for name, own in after.items()}}
-    counts = run.shares()
+    # By their work alone: who handed in a copy may work honestly, and does not spoil a round by that.
+    counts = shares({name: after[name] for name in names})
     return {
         name: f"its work was {after[name].work:.2f} lately, and it answered in {after[name].presence:.0%} of the rounds"
         for name in names
-        if counts[name] < SET_ASIDE and name not in run.guard.get(COPIES, {})
+        if counts[name] < SET_ASIDE
     }
 
 
