@@ -254,7 +254,9 @@ def attack_cells(raw):
         own["over"].append(100 * (max(kept) - min(got[n] for n in good)))
         own["best"].append(100 * (max(was[n] for n in good) - max(got[n] for n in good)))
         own["mean"].append(100 * (mean(was[n] for n in good) - mean(got[n] for n in good)))
+        own["one"].append(100 * max(was[n] - got[n] for n in good))
         if run["success"]:
+            own["all success"].append(mean(dict(zip(run["clients"], run["success"], strict=True))[n] for n in good))
             own["success"].append(dict(zip(run["clients"], run["success"], strict=True))[max(good, key=got.get)])
         if run["found"] is not None:
             own["recall"].append(len(set(run["found"]) & set(ends)) / len(ends))
@@ -286,7 +288,8 @@ def test_attacks_and_defences():
         runs = json.loads(path.read_text())["runs"]
         cells, own = attack_cells(runs), found[8 * number : 8 * number + 8]
         check_clean(own[0][1], runs)
-        columns = ("gain",), ("over",), ("best", "mean"), ("success",), ("recall", "false"), ("gain",), ("best", "mean")
+        lost = "best", "mean", "one"
+        columns = ("gain",), ("over",), lost, ("success", "all success"), ("recall", "false"), ("gain",), lost
         for keys, (head, rows) in zip(columns, own[1:], strict=True):
             assert head[0] == "attack" and rows
             for name, *texts in rows:

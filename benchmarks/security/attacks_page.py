@@ -97,12 +97,17 @@ class Tables:
             riders,
         )
         yield from self._table(
-            "What honest clients lose, in points: the best reward / the mean.", _loss, columns, everywhere
+            "What honest clients lose, in points: the best reward / the mean / whoever loses most (never "
+            "nothing: another run is another draw).",
+            _loss,
+            columns,
+            everywhere,
         )
         aimed = [attack for attack, of in self._values.items() if any(of[name]["success"] for name in columns)]
         yield from self._table(
-            "Attack success: the share of probe samples that the best-paid honest client's model takes for what the "
-            "attack wants.",
+            "Attack success: the share of probe samples that is taken for what the attack wants, by the model of the "
+            "best-paid honest client / by those of all honest clients (one that has learned little may do so "
+            "without an attack).",
             _success,
             columns,
             aimed,
@@ -115,7 +120,12 @@ class Tables:
         if SINGLE.keys() <= self._clean.keys():
             there = [attack for attack in ALONE if attack in self._values]
             yield from self._table("FedSAC, each defence alone: gain.", _gain, alone, there)
-            yield from self._table("FedSAC, each defence alone: honest clients' loss.", _loss, alone, there)
+            yield from self._table(
+                "FedSAC, each defence alone: what honest clients lose, best / mean / whoever loses most.",
+                _loss,
+                alone,
+                there,
+            )
         yield ""
 
     def _clean_table(self) -> str:
@@ -183,7 +193,11 @@ def measured(run: Raw, clean: Raw) -> dict[str, float | None]:
         "over_lowest": max(kept) - min(paid[name] for name in honest),
         "best_loss": max(was[name] for name in honest) - paid[best],
         "mean_loss": mean(was[name] - paid[name] for name in honest),
+        "one_loss": max(was[name] - paid[name] for name in honest),
         "success": None if run["success"] is None else run["success"][run["clients"].index(best)],
+        "mean_success": None
+        if run["success"] is None
+        else mean(run["success"][run["clients"].index(name)] for name in honest),
         "recall": None if found is None else mean(name in found for name in hostile),
         "false": None if found is None else mean(name in found for name in honest),
     }
@@ -214,12 +228,12 @@ def _over_lowest(values: Values) -> str:
 
 
 def _loss(values: Values) -> str:
-    both = [values[key] for key in ("best_loss", "mean_loss")]
-    return " / ".join(_points(mean(of)) for of in both) if all(both) else "-"
+    three = [values[key] for key in ("best_loss", "mean_loss", "one_loss")]
+    return " / ".join(_points(mean(of)) for of in three) if all(three) else "-"
 
 
 def _success(values: Values) -> str:
-    return f"{mean(values['success']):.2f}" if values["success"] else "-"
+    return f"{mean(values['success']):.2f} / {mean(values['mean_success']):.2f}" if values["success"] else "-"
 
 
 def _found(values: Values) -> str:
