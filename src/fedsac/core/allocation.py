@@ -73,8 +73,8 @@ def check_finite(importance: Tensor) -> None:
     """Raise where importance is NaN or infinite, as that of a model that diverged."""
     if not importance.isfinite().all():
         raise Wrecked(
-            "importance is not a number: the model's loss on validation data overflows; lower --lr or, where clients may "
-            "be hostile, bound their steps (--hardened bounds)"
+            "importance is not a number: the model's loss on validation data overflows; lower --lr or, where clients "
+            "may be hostile, bound their steps (--hardened bounds)"
         )
 
 
