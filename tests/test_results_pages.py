@@ -374,11 +374,15 @@ def test_privacy_on_the_security_page():
             )
     priced = [row for row in rows if row["kind"] == "price"]
     assert len(by_head["data", "noise"]) == len({(row["data"], row["noise"]) for row in priced})
-    for data, noise, spent, alone, *texts in by_head["data", "noise"]:
+    for data, noise, seeds, spent, alone, gamma, *texts in by_head["data", "noise"]:
         own = [
             row for row in priced if row["data"] == data and row["noise"] == (None if noise == "none" else float(noise))
         ]
-        for text, key in zip(texts, ("gamma", "best", "mean", "best_alone"), strict=True):
+        assert int(seeds) == len(own)
+        gammas = [row["gamma"] for row in own]
+        reach = student.ppf(0.975, len(own) - 1) * stdev(gammas) / len(own) ** 0.5
+        assert all(rounded(*pair) for pair in zip(gamma.split(" ± "), (mean(gammas), reach), strict=True))
+        for text, key in zip(texts, ("best", "mean", "best_alone"), strict=True):
             assert rounded(text, mean(row[key] for row in own)), (data, noise, key)
         if noise != "none":
             for text, pick in zip(spent.split(", "), (min, np.median, max), strict=True):

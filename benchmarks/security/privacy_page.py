@@ -11,6 +11,7 @@ from statistics import mean, median
 from benchmarks.studies.raw import Raw
 from fedsac.atomic import write_atomic
 from fedsac.errors import FedsacError
+from fedsac.runs.statistics import mean_interval
 
 PRIVACY = "privacy.json"
 MARKED = re.compile(r"(<!-- privacy -->\n).*?(\n<!-- /privacy -->)", re.DOTALL)
@@ -47,9 +48,13 @@ def privacy_tables(rows: Sequence[Raw]) -> Iterator[str]:
             cells.append(f"{mean(row['recovered'] for row in of[noise]):.2f}")
             cells.append(f"{mean(row['median'] for row in of[noise]):.2g}")
         yield f"| {sent} | " + " | ".join(cells) + " |"
-    yield from ("", "The price of differential privacy: FedSAC, last round, `clip` 1.", "")
-    yield "| data | noise | epsilon: least, median, most | alone: median | gamma | best | mean | best alone |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    yield from (
+        "",
+        "The price of differential privacy: FedSAC, last round, `clip` 1; means, gamma with half of its 95 % interval.",
+        "",
+    )
+    yield "| data | noise | seeds | epsilon: least, median, most | alone: median | gamma | best | mean | best alone |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for (data,), of in _grouped(rows, "price", ("data",)).items():
         for noise in _noises(of):
             yield f"| {data} | {_price(noise, of[noise])} |"
@@ -84,5 +89,7 @@ def _price(noise: float | None, own: Sequence[Raw]) -> str:
         spent = [f"{least:.1f}, {middle:.1f}, {most:.1f}", f"{alone:.1f}"]
     gammas = [row["gamma"] for row in own if row["gamma"] is not None]
     scores = [f"{mean(row[key] for row in own):.3f}" for key in ("best", "mean", "best_alone")]
-    gamma = f"{mean(gammas):.1f}" if gammas else "-"
-    return " | ".join(["none" if noise is None else f"{noise:g}", *spent, gamma, *scores])
+    gamma, interval = f"{mean(gammas):.1f}" if gammas else "-", mean_interval(gammas)
+    if interval is not None:
+        gamma += f" ± {(interval[1] - interval[0]) / 2:.1f}"
+    return " | ".join(["none" if noise is None else f"{noise:g}", str(len(own)), *spent, gamma, *scores])
