@@ -40,7 +40,7 @@ the attacks do and what the columns mean is in [attacks.md](../attacks.md), the 
     python -m benchmarks.security attacks OUT --data fashion-mnist,cifar10 --scenes pow,dir:1.0 --device cuda
     cp OUT/*.json docs/results/attacks/ && python -m benchmarks.security page
 
-CGSV, CFFL and RFFL reward by their own rules (`reward_by=own`); FedSAC is the paper's, to the letter; *hardened* is
+CGSV, CFFL and RFFL reward by their own rules (`reward_by=own`); FedSAC is the paper's, as printed; *hardened* is
 `--hardened all`. FedAvg pays everybody the same model. What is handed in as trained alone has no effect on CGSV, CFFL
 and RFFL, which do not look at it. `fine-tune` is no attack, but what anybody may do with a reward: what `regrow` gains
 beyond it is. `claim` changes nothing where contributions are measured: whom the server names in its runs are honest
