@@ -375,6 +375,30 @@ def test_a_borrowed_model_is_paid_without_the_defence_and_not_with_it():
         assert set(result.last["suspected"]) == set(hostile), "and not the one whose model it is"
 
 
+def test_whose_data_a_model_was_trained_on_shows_in_what_is_not_common_to_all_training():
+    usual, own, another, far = torch.eye(4, dtype=torch.float64)
+    model = 10 * usual + 2 * own
+    owner, thief = 5 * usual + 3 * own, 5 * usual + 0.5 * another
+    plain = torch.cosine_similarity(torch.stack([owner, thief]), model, dim=-1)
+    assert plain[0] < plain[1], "the common part alone would take the thief for the owner"
+    steps, everything = torch.stack([owner, thief]), torch.ones(4, dtype=torch.bool)
+    others, trained = torch.stack([usual, 100 * usual]), torch.stack([usual, 7 * usual])
+    assert originals.fits(steps, model, others, trained, everything) == pytest.approx([1, 0])
+    assert originals.fits(steps, model, others[:0], trained[:0], everything) == pytest.approx(plain.tolist())
+    # One of three others is a thousand times as long, elsewhere: (2, 0, 0, 1) / sqrt 5 is usual, not (0, 0, 0, 1).
+    disturbed = originals.fits(steps, model, torch.stack([usual, usual, 1000 * far]), trained, everything)
+    assert disturbed == pytest.approx([3 / (5 * 1 + 9) ** 0.5, 0])  # owner less its 4 (usual) + 2 (far): (1, 3, 0, -2)
+    first = torch.tensor([True, False, False, False])
+    assert originals.fits(steps, model, others, trained, first) == [0, 0], "nothing is left but what is common"
+
+
+def test_a_thief_is_not_taken_for_the_owner_where_data_are_alike():
+    """Seed 3 in POW: by the cosine of whole steps, client-07 was, and the owner lost everything."""
+    config = Config(clients=12, hidden=(64, 64), seed=3, standalone_steps=1000, rounds=2, eval_every=2, threads=1)
+    result = fedsac.run(config.replace(attack="borrow-noised", hardened="all"))
+    assert set(result.last["suspected"]) == {"client-06", "client-07"} == set(result.attack["attackers"])
+
+
 class BorrowedAndIdle(Borrow):
     """Hands in another's model, and sends back what it was sent."""
 

@@ -5,6 +5,9 @@ pow,dir:1.0 --device cuda` on others. Interrupted, the same command goes on. It 
 `python -m benchmarks.security privacy OUT` measures what models say about the samples behind them, with and without
 differential privacy, and what that costs: OUT/privacy.json.
 
+`python -m benchmarks.security owners OUT` counts how often a thief is taken for the owner of the model that both hand
+in: OUT/owners.json.
+
 `python -m benchmarks.security page` writes docs/results/attacks.md, and the tables of docs/security.md, from
 docs/results/attacks/*.json.
 """
@@ -34,7 +37,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="benchmarks.security", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(required=True, metavar="attacks|privacy|page")
+    commands = parser.add_subparsers(required=True, metavar="attacks|privacy|owners|page")
     attacks = commands.add_parser("attacks", help="every attack on every method")
     attacks.add_argument("out", type=Path)
     attacks.add_argument("--data", default="digits", metavar="A,B")
@@ -60,6 +63,12 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     privacy.add_argument("--data", default="digits,fashion-mnist", metavar="A,B", help="what privacy is priced on")
     privacy.add_argument("--data-dir", metavar="FOLDER")
     privacy.set_defaults(do=measure_privacy)
+    owners = commands.add_parser("owners", help="how often a thief is taken for the owner of a model")
+    owners.add_argument("out", type=Path)
+    owners.add_argument("--seeds", type=int, default=5)
+    owners.add_argument("--data", default="digits,fashion-mnist", metavar="A,B")
+    owners.add_argument("--data-dir", metavar="FOLDER")
+    owners.set_defaults(do=count_owners)
     page = commands.add_parser(
         "page", help="write docs/results/attacks.md and the tables of docs/security.md from the raw files"
     )
@@ -87,6 +96,12 @@ def measure_privacy(chosen: argparse.Namespace) -> None:
 
     data = tuple(chosen.data.split(","))
     print(collect(chosen.out, chosen.seeds, chosen.private_seeds, data, chosen.data_dir))
+
+
+def count_owners(chosen: argparse.Namespace) -> None:
+    from benchmarks.security.owners import collect
+
+    print(collect(chosen.out, chosen.seeds, tuple(chosen.data.split(",")), chosen.data_dir))
 
 
 def write_page(chosen: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ trained from other weights on another's answers, is not recognised.
 
 Of two that are alike, the one that came later is the copy. Of two that came at the same time, it is for now the one
 that is farther from the initial weights (training further and noise both lead away), until the first round shows whose
-data made the model: `fit`. A copy of a reward is a copy of what everybody made.
+data made the model: `fits`. A copy of a reward is a copy of what everybody made.
 """
 
 from collections.abc import Mapping, Sequence
@@ -110,12 +110,35 @@ def groups(found: Mapping[str, Copy], new: Sequence[str]) -> list[list[str]]:
     return [[name for name in new if name in group] for group in joined]
 
 
-def fit(step: Tensor, model: Tensor, initial: Tensor, held: Tensor) -> Tensor:
-    """How well a client's step of a round fits a model that was trained alone: the cosine of the step and the model's
-    way from the initial weights, within what the client holds. Of those who hand in one model, it is highest for the
-    one whose data it was trained on, nearly always (docs/hardening.md)."""
-    inside = torch.where(held, torch.stack([step, model - initial]), 0).double()
-    return torch.cosine_similarity(inside[0], inside[1], dim=0)
+def fits(steps: Tensor, model: Tensor, others: Tensor, trained: Tensor, held: Tensor) -> list[float]:
+    """How well the steps [k, parameters] of a round, of clients who handed in one model, fit the way [parameters] that
+    this model has come from the initial weights: cosines, within what all of them hold. It is highest for the one whose
+    data the model was trained on (docs/hardening.md).
+
+    What all training has in common tells nobody apart, and is larger than what does: so the mean direction of the
+    others' steps [n, parameters] is taken out of the steps first, and that of the ways of their models [m, parameters]
+    out of this one's. Directions, since one long step must not decide what is usual."""
+    steps, model = _within(steps, held), _within(model, held)
+    apart = _without(steps, _usual(_within(others, held)))
+    own = _without(model, _usual(_within(trained, held)))
+    cosines: list[float] = torch.cosine_similarity(apart, own, dim=-1, eps=1e-300).tolist()
+    return cosines
+
+
+def _within(directions: Tensor, held: Tensor) -> Tensor:
+    return torch.where(held, directions, 0).double()
+
+
+def _usual(directions: Tensor) -> Tensor:
+    """The mean direction [parameters] of [n, parameters], of length 1; 0 where there is none."""
+    lengths = directions.norm(dim=1, keepdim=True)
+    mean = (directions / lengths.clamp_min(1e-300)).sum(0)
+    unit: Tensor = mean / mean.norm().clamp_min(1e-300)
+    return unit
+
+
+def _without(directions: Tensor, usual: Tensor) -> Tensor:
+    return directions - (directions @ usual).unsqueeze(-1) * usual
 
 
 def weight_distances(layout: AnyLayout, initial: Tensor, own: Models, others: Models) -> Tensor:

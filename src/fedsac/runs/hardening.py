@@ -113,28 +113,37 @@ def _find_owners(run: Running, updates: Updates) -> None:
     owner, and the others handed in a copy."""
     names, layout, initial = run.task.clients, run.prepared.layout, run.prepared.initial
     rows = {names[i]: row for row, i in enumerate(updates.clients)}
+    steps = {names[i]: updates.params[row] - updates.assignment.model(i) for row, i in enumerate(updates.clients)}
+    ways = {name.removeprefix(HANDED_IN): m - initial for name, m in run.guard.items() if name.startswith(HANDED_IN)}
     copies, undecided = dict(run.guard[COPIES]), []
     for group in run.guard[ALIKE]:
         there = [name for name in group if name in rows]
         if len(there) < 2:
             undecided.append(group)
             continue
-        nearest = min(group, key=lambda name: (float((run.guard[HANDED_IN + name] - initial).norm()), name))
-        held = layout.held(updates.neurons[[rows[name] for name in there]]).all(0)  # by all of them: one comparison
-        fits = {}
-        for name in there:
-            row = rows[name]
-            step = updates.params[row] - updates.assignment.model(updates.clients[row])
-            fits[name] = float(originals.fit(step, run.guard[HANDED_IN + nearest], initial, held))
-        owner = max(there, key=fits.__getitem__)
+        fits = originals.fits(
+            torch.stack([steps[name] for name in there]),
+            ways[min(group, key=lambda name: (float(ways[name].norm()), name))],
+            _others(steps, group, initial),
+            _others(ways, group, initial),
+            layout.held(updates.neurons[[rows[name] for name in there]]).all(0),  # by all of them: one comparison
+        )
+        fit = dict(zip(there, fits, strict=True))
+        owner = max(there, key=fit.__getitem__)
         copies.pop(owner, None)
         for name in group:
             if name != owner:
-                shown = f"{fits[name]:.2f}" if name in fits else "absent"
+                shown = f"{fit[name]:.2f}" if name in fit else "absent"
                 copies[name] = (
-                    f"its model is that of {owner}, whose training fits it better ({fits[owner]:.2f}; {shown})"
+                    f"its model is that of {owner}, whose training fits it better ({fit[owner]:.2f}; {shown})"
                 )
     run.guard = run.guard | {COPIES: copies, ALIKE: undecided}
+
+
+def _others(vectors: Mapping[str, Tensor], group: Sequence[str], like: Tensor) -> Tensor:
+    """The vectors [n, parameters] of all clients but those of a group; there may be none."""
+    kept = [vector for name, vector in vectors.items() if name not in group]
+    return torch.stack(kept) if kept else like.new_zeros(0, len(like))
 
 
 def _known(run: Running, client: int) -> Tensor:
