@@ -1,8 +1,10 @@
 """Hardened mode: each defence by hand, attacks that succeed without it and fail with it, and both engines alike."""
 
+import itertools
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from fedsac.attacks.scores import Borrow
 from fedsac.cli import main
 from fedsac.compute.samples import Samples
 from fedsac.config import DEFENCES
-from fedsac.core.slow_lengths import slow_lengths
+from fedsac.core.slow_lengths import share_of_neurons, slow_lengths
 from fedsac.core.slow_order import SETTLED, slowed
 from fedsac.core.units import Layout
 from fedsac.defences import originals, robust
@@ -26,6 +28,9 @@ from fedsac.defences.standing import SET_ASIDE, Standing, counted, shares
 from fedsac.defences.work import class_batches, measured_work, share_of_work
 from fedsac.doors import ATTACKS
 from fedsac.errors import FedsacError
+from fedsac.methods.base import Task, Updates
+from fedsac.methods.fedsac import FedSAC
+from fedsac.runs import hardening
 from fedsac.runs.start import resume
 
 QUICK = Config(clients=8, rounds=10, hidden=(32, 32), seed=1, standalone_steps=200, eval_every=5)
@@ -279,56 +284,127 @@ def test_an_order_stands_still_once_it_has_settled():
     assert order.rounds == SETTLED + 50 and order.ranks.tolist() == [0, 1]
 
 
-def lengths_of(rounds, r, neurons=100, capped=0):
-    """What each client holds after each of the rounds, of which so many are capped; the lengths after all of them."""
+def lengths_of(rounds, c, most=None, capped=0):
+    """What each client holds after each of the rounds, in the first so many of which it has at most `most`; the lengths
+    after all of them."""
     known, held = None, []
     for t, granted in enumerate(rounds):
-        known = slow_lengths(torch.tensor(granted), torch.tensor(r[t]), neurons, known, capped=t < capped)
-        held.append(known.now(torch.tensor(r[t])).tolist())
+        limit = torch.tensor(most) if t < capped else None
+        known = slow_lengths(torch.tensor(granted), torch.tensor(c[t]), known, limit)
+        held.append(known.now(torch.tensor(c[t])).tolist())
     return held, known
 
 
 def test_lengths_grow_to_what_was_granted_in_three_rounds_and_do_not_shrink():
     rounds = [[90, 100], [80, 100], [70, 100], [60, 100], [75, 100], [75, 100], [75, 100], [10, 100]]
-    held, _ = lengths_of(rounds, [[40.0, 100.0]] * 8, capped=2)
+    held, _ = lengths_of(rounds, [[0.4, 0.8]] * 8, [40, 100], capped=2)
     assert [own for own, _ in held] == [40, 40, 70, 70, 70, 70, 75, 75], "a share of neurons first"
     assert {top for _, top in held} == {100}
 
 
+def test_the_first_lengths_are_reputations_as_shares_of_all_neurons():
+    assert share_of_neurons(torch.tensor([0.0, 1.0, 9.9, 10.1, 40.0, 100.0]), 100).tolist() == [10, 10, 10, 10, 40, 100]
+    assert share_of_neurons(torch.tensor([0.0]), 5).tolist() == [1], "nobody holds nothing"
+
+
 def test_who_counts_less_holds_no_more_than_is_granted_and_has_it_back_with_its_standing():
-    full, less = [40.0, 100.0], [4.0, 100.0]
+    full, less = [0.4, 0.8], [0.04, 0.8]
     rounds = [[50, 100]] * 3 + [[7, 100], [8, 100]] + [[60, 100]] * 3
-    held, _ = lengths_of(rounds, [full] * 3 + [less] * 2 + [full] * 3, capped=1)
+    held, _ = lengths_of(rounds, [full] * 3 + [less] * 2 + [full] * 3, [40, 100], capped=1)
     assert [own for own, _ in held] == [40, 50, 50, 7, 8, 50, 50, 60]
 
 
 @given(
     st.lists(st.lists(st.integers(1, 20), min_size=3, max_size=3), min_size=1, max_size=12),
-    st.lists(st.floats(1, 100), min_size=3, max_size=3),
+    st.lists(st.integers(1, 20), min_size=3, max_size=3),
     st.integers(0, 12),
 )
-def test_who_kept_every_neuron_of_a_settled_order_has_what_it_is_paid(rounds, r, capped):
+def test_who_kept_every_neuron_of_a_settled_order_has_what_it_is_paid(rounds, most, capped):
     """As long as its contribution counts in full, whatever is granted; and nobody holds more than was ever granted."""
-    held, _ = lengths_of(rounds, [r] * len(rounds), neurons=20, capped=capped)
+    held, _ = lengths_of(rounds, [[0.1, 0.2, 0.3]] * len(rounds), most, capped)
     for i, last in enumerate(held[-1]):
         assert max(own[i] for own in held) == last <= max(granted[i] for granted in rounds)
         if capped >= len(rounds):
-            assert last <= max(5, r[i] / 100 * 20)
+            assert last <= most[i]
 
 
 def test_lengths_are_carried_over_by_name():
-    r = [40.0, 100.0]
-    _, known = lengths_of([[50, 100], [50, 100], [30, 100]], [r] * 3)
-    now = torch.tensor([100.0, 30.0, 90.0])
-    other = known.carried_over(["a", "b"], ["b", "c", "a"], now)
-    assert other.earned.tolist() == [100, 0, 50] and other.at.tolist() == [100, 30, 40]
-    after = slow_lengths(torch.tensor([100, 90, 99]), now, 100, other, capped=True)
-    assert after.now(now).tolist() == [100, 30, 50], "who joins has its share, who stays what it had"
-    fallen = torch.tensor([100.0, 30.0, 1.0])
-    after = slow_lengths(
-        torch.tensor([100, 90, 7]), fallen, 100, known.carried_over(["a", "b"], "bca", fallen), capped=True
+    c = [0.4, 0.8]
+    _, known = lengths_of([[50, 100], [50, 100], [30, 100]], [c] * 3, [40, 100], capped=3)
+    assert known.now(torch.tensor(c)).tolist() == [40, 100]
+
+    def carried(now):
+        now = torch.tensor(now)
+        return known.carried_over(["a", "b"], "bca", now, torch.tensor([90, 70, 99]), torch.tensor([100, 50, 99])), now
+
+    other, now = carried([0.8, 0.9, 0.4])
+    assert other.now(now).tolist() == [100, 50, 40], "who joins begins with its share, who stays has what it had"
+    assert other.granted.tolist() == [[100, 70, 50], [100, 70, 50], [90, 70, 30]], "and no round has passed"
+    after = slow_lengths(torch.tensor([100, 90, 60]), now, other)
+    assert after.now(now).tolist() == [100, 70, 40], "once it was granted in three rounds"
+    fallen, now = carried([0.8, 0.9, 0.01])
+    assert fallen.now(now).tolist() == [100, 50, 30]  # of what was granted before and now, the less
+    after = slow_lengths(torch.tensor([100, 90, 7]), now, fallen)
+    assert after.now(now).tolist() == [100, 70, 7], "who comes back with a copy is not paid for what it had"
+
+
+FEW = {"a": 0.2, "b": 0.6}
+MORE = FEW | {"c": 0.7}
+
+
+def slow_states(method, members, rounds=6, then=None):
+    """The states of a slow FedSAC after each round of the clients `members` (contributions by name), whose models stay
+    what they are; after the first the clients are those of `then`."""
+    v, rng = perceptron()[2:]
+    layout = Layout((4, 40, 3))
+    model = torch.from_numpy(rng.normal(0, 0.5, layout.parameters))
+
+    def task_of(clients):
+        c = tuple(clients.values())
+        return Task(layout, model, tuple(clients), (20,) * len(c), c, v, rounds=12, seed=0)
+
+    task = task_of(members)
+    state, states = method.start(task), []
+    for round in range(rounds):
+        if round == 1 and then is not None:
+            before, task = task.clients, task_of(then)
+            state = method.carry_over(task, state, before)
+        sent = method.assign(task, state)
+        noise = torch.from_numpy(np.random.default_rng(round).normal(0, 0.3, layout.parameters))
+        models = torch.stack([sent.model(i) + noise for i in range(len(task.clients))])
+        answered = tuple(range(len(task.clients)))
+        state = method.learn(task, state, Updates(round, answered, models, sent))
+        states.append(state)
+    return states
+
+
+def test_who_stays_goes_on_earning_when_a_better_client_joins():
+    """Its reputation falls for good, its contribution does not."""
+    lengths = [state["neurons"].sum(1).tolist() for state in slow_states(FedSAC(slow=True, beta=1.0), FEW, 12, MORE)]
+    assert lengths[0] == [26, 40], "67 % of 40 neurons"
+    assert all(after[:2] >= before[:2] for before, after in itertools.pairwise(lengths))
+    assert lengths[1] == [26, 40, 40] and lengths[-1][0] > 30
+
+
+def test_who_joins_or_leaves_counts_as_no_round_of_the_order():
+    method = FedSAC(slow=True)
+    alone, joined = slow_states(method, FEW), slow_states(method, FEW, then=FEW)
+    for before, after in zip(alone, joined, strict=True):
+        assert all(torch.equal(torch.as_tensor(before[k]), torch.as_tensor(after[k])) for k in before)
+
+
+def test_a_slow_order_by_cost_is_the_order_by_cost_of_one_measurement():
+    _, _, v, rng = perceptron()
+    layout = Layout((4, 3, 9, 3))
+    costs = layout.costs
+    assert costs.tolist() == [4 + 1 + 9] * 3 + [3 + 1 + 3] * 9
+    task = Task(
+        layout, torch.from_numpy(rng.normal(0, 0.5, layout.parameters)), ("a", "b"), (20, 20), (0.5, 0.6), v, 100, 0
     )
-    assert after.now(fallen).tolist() == [100, 30, 7], "who comes back with a copy is not paid for what it had"
+    plain, slow = (FedSAC(by_cost=True, slow=own).start(task) for own in (False, True))
+    order = (plain["importance"] / costs).argsort(stable=True).tolist()
+    assert order != plain["importance"].argsort(stable=True).tolist()
+    assert slow["mean ranks"].argsort(stable=True).tolist() == order
 
 
 @pytest.mark.parametrize("method", ["fedsac", "fedsac-plus"])
@@ -342,6 +418,25 @@ def test_hoarders_hold_what_they_are_paid_and_a_little_of_the_first_rounds(metho
         hostile = [result.clients.index(name) for name in result.attack["attackers"]]
         more[defence] = int((lengths.max(0).values - lengths[-1])[hostile].sum())
     assert more["slow-order"] == 0 < more[None]
+
+
+# -- what clients were sent before
+
+
+def test_what_a_client_was_sent_is_remembered_by_its_name():
+    """Methods with a model for each client: `a` leaves and `d` joins at once, so that all places are taken again."""
+    initial = torch.zeros(2)
+    run = SimpleNamespace(
+        guard={}, task=SimpleNamespace(clients=("a", "b", "c")), prepared=SimpleNamespace(initial=initial)
+    )
+    run.guard = hardening._remembered(run, torch.tensor([[1.0, 1], [2, 2], [3, 3]]))
+    run.guard = hardening._remembered(run, torch.tensor([[9.0, 9]]))  # one model for all
+    assert hardening._known(run, 1).tolist() == [[0, 0], [2, 2], [9, 9]]
+    run.task.clients = ("b", "c", "d")
+    assert hardening._known(run, 0).tolist() == [[0, 0], [2, 2], [9, 9]]
+    assert hardening._known(run, 2).tolist() == [[0, 0], [0, 0], [9, 9]], "who joins knows what is public"
+    run.guard = hardening._remembered(run, torch.tensor([[5.0, 5], [6, 6], [7, 7]]))
+    assert hardening._known(run, 1).tolist() == [[0, 0], [3, 3], [9, 9], [6, 6]]
 
 
 # -- attacks that succeed without, and fail with it

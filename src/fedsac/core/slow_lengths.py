@@ -19,50 +19,59 @@ LEAST = 0.1  # of all neurons, to which no prefix is capped: of a few neurons' s
 
 @dataclass(frozen=True)
 class SlowLengths:
-    """The longest prefix that each client has earned, `earned` [N], the reputation `at` which it was [N], and what was
-    `granted` in the last rounds [rounds, N]."""
+    """The longest prefix that each client has earned, `earned` [N], the contribution `at` which it was, float64 [N],
+    and what was `granted` in the last rounds [rounds, N]."""
 
     earned: Tensor
     at: Tensor
     granted: Tensor
 
-    def now(self, reputation: Tensor) -> Tensor:
-        """How many neurons each client holds now [N]: what it has earned, or, while it counts less, no more than was
-        granted in this round."""
-        return torch.where(reputation < self.at, torch.minimum(self.earned, self.granted[-1]), self.earned)
+    def now(self, contributions: Tensor) -> Tensor:
+        """How many neurons each client holds now [N]: what it has earned, or, while its contribution counts less, no
+        more than was granted in this round. Not its reputation: that falls, too, when a better client joins."""
+        return torch.where(contributions < self.at, torch.minimum(self.earned, self.granted[-1]), self.earned)
 
-    def carried_over(self, before: Sequence[str], clients: Sequence[str], reputation: Tensor) -> "SlowLengths":
-        """For other clients, by name: whoever stays has what it had, and counts less where its reputation falls with
-        the change; who joins has earned nothing."""
+    def carried_over(
+        self, before: Sequence[str], clients: Sequence[str], contributions: Tensor, granted: Tensor, most: Tensor
+    ) -> "SlowLengths":
+        """For other clients, by name, of whom each would be `granted` so much now [N]. Whoever stays has what it had;
+        who joins begins with what is granted to it, at most `most` [N]. No round has passed: nobody's prefix grows."""
         rows = [before.index(name) if name in before else -1 for name in clients]
         new = torch.tensor([row < 0 for row in rows], device=self.earned.device)
+        history = torch.where(new, granted, self.granted[:, rows])
+        history[-1] = torch.minimum(history[-1], granted)
         return SlowLengths(
-            torch.where(new, 0, self.earned[rows]),
-            torch.where(new, reputation, self.at[rows]),
-            torch.where(new, torch.iinfo(torch.int64).max, self.granted[:, rows]),
+            torch.where(new, torch.minimum(granted, most), self.earned[rows]),
+            torch.where(new, contributions, self.at[rows]),
+            history,
         )
 
 
-def slow_lengths(
-    granted: Tensor, reputation: Tensor, neurons: int, before: SlowLengths | None, *, capped: bool
-) -> SlowLengths:
-    """The lengths after so many neurons were granted to each client [N], int64. While `capped`, nobody earns more than
-    its reputation [N], from 0 to 100, as a share of all neurons, or `LEAST` of them.
+def share_of_neurons(reputation: Tensor, neurons: int) -> Tensor:
+    """A reputation [N], from 0 to 100, as a share of all neurons, or `LEAST` of them, int64 [N].
 
-    >>> r = torch.tensor([50.0, 100.0])
-    >>> first = slow_lengths(torch.tensor([9, 10]), r, 10, None, capped=True)
-    >>> first.now(r).tolist()
+    >>> share_of_neurons(torch.tensor([1.0, 50.0, 100.0]), 30).tolist()
+    [3, 15, 30]
+    """
+    return ((reputation / 100).clamp_min(LEAST) * neurons).long().clamp_min(1)
+
+
+def slow_lengths(
+    granted: Tensor, contributions: Tensor, before: SlowLengths | None, most: Tensor | None = None
+) -> SlowLengths:
+    """The lengths after so many neurons were granted to each client [N], int64. Nobody earns more than `most` [N].
+
+    >>> c, most = torch.tensor([0.4, 0.8]), torch.tensor([5, 10])
+    >>> first = slow_lengths(torch.tensor([9, 10]), c, None, most)
+    >>> first.now(c).tolist()
     [5, 10]
-    >>> second = slow_lengths(torch.tensor([7, 10]), r, 10, first, capped=False)
-    >>> slow_lengths(torch.tensor([3, 10]), r, 10, second, capped=False).now(r).tolist()
+    >>> second = slow_lengths(torch.tensor([7, 10]), c, first)
+    >>> slow_lengths(torch.tensor([3, 10]), c, second).now(c).tolist()
     [7, 10]
     """
     if before is None:
-        before = SlowLengths(torch.zeros_like(granted), reputation, granted.new_empty(0, len(granted)))
+        before = SlowLengths(torch.zeros_like(granted), contributions, granted.new_empty(0, len(granted)))
     lately = torch.cat([before.granted, granted.unsqueeze(0)])[-LATELY:]
     lasting = lately.min(0).values
-    if capped:
-        share = (reputation / 100).clamp_min(LEAST)
-        lasting = torch.minimum(lasting, (share * neurons).long().clamp_min(1))
-    grown = torch.maximum(before.earned, lasting)
-    return SlowLengths(torch.where(reputation < before.at, before.earned, grown), before.at, lately)
+    grown = torch.maximum(before.earned, lasting if most is None else torch.minimum(lasting, most))
+    return SlowLengths(torch.where(contributions < before.at, before.earned, grown), before.at, lately)

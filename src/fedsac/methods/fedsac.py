@@ -31,11 +31,12 @@ from torch import Tensor
 from fedsac.config import Config
 from fedsac.core.aggregation import aggregate_submodels, aggregate_submodels_damped
 from fedsac.core.allocation import allocate_unchecked, check_finite, prefixes, reputation
+from fedsac.core.slow_lengths import share_of_neurons
 from fedsac.errors import FedsacError
 from fedsac.methods.base import Assignment, Method, State, Task, Updates
 from fedsac.methods.shared.calibration import ValidationParts, calibrated_lengths
 from fedsac.methods.shared.server_data import trained_by_server
-from fedsac.methods.shared.slow_allocation import carried_over, remembered, slow_neurons, slow_order
+from fedsac.methods.shared.slow_allocation import RANKS, carried_over, remembered, slow_neurons, slow_order
 
 # Where the allocation is slow: the share of all rounds in which no prefix is longer than its client's reputation as a
 # share of all neurons. A calibrated one says little for longer: while the model is no better than what a client has
@@ -107,29 +108,36 @@ class FedSAC(Method):
         return self.allocated_state(task, model, rounds_done, remembered(state))
 
     def carry_over(self, task: Task, state: State, clients: Sequence[str]) -> State:
-        if not self.slow:
+        before = remembered(state)
+        if not self.slow or not before:
             return super().carry_over(task, state, clients)
-        r = reputation(task.contributions, self.beta)
-        return self.allocated_state(task, state["model"], 0, carried_over(remembered(state), clients, task.clients, r))
+        model, order = state["model"], before[RANKS]
+        importance = self.measure_importance(task, model, 0)
+        granted = self._granted(task, model, importance, order)
+        neurons, lengths = carried_over(granted, task, before, clients, self._first_lengths(task))
+        neurons = task.layout.completed(neurons, order)
+        return state | {"importance": importance, "neurons": neurons} | lengths
 
     def allocated_state(self, task: Task, model: Tensor, rounds_done: int, before: State | None = None) -> State:
         """The state with this model [parameters] after so many rounds: the importance of its neurons, and the neurons
         that each client holds. `before`: what was remembered of a slow allocation."""
         importance = self.measure_importance(task, model, rounds_done)
-        order = importance
+        order = importance / task.layout.costs.to(importance.device) if self.by_cost else importance
         slow: State = {}
         if self.slow:
-            order, slow = slow_order(importance, before or {})
-        if self.by_cost:
-            order = order / task.layout.costs.to(order.device)
+            order, slow = slow_order(order, before)
         neurons = self._granted(task, model, importance, order)
         if self.slow:
             capped = rounds_done < task.rounds * (CAPPED_CALIBRATED if self.calibrated else CAPPED)
-            r = reputation(task.contributions, self.beta)
-            neurons, lengths = slow_neurons(neurons, order, r, before or {}, capped=capped)
+            most = self._first_lengths(task) if capped else None
+            neurons, lengths = slow_neurons(neurons, order, task, before, most)
             slow |= lengths
         neurons = task.layout.completed(neurons, order)
         return {"model": model, "importance": importance, "neurons": neurons} | slow
+
+    def _first_lengths(self, task: Task) -> Tensor:
+        """Where the allocation is slow: how long the clients' prefixes are at most in the first rounds [N]."""
+        return share_of_neurons(reputation(task.contributions, self.beta), task.layout.neurons)
 
     def _granted(self, task: Task, model: Tensor, importance: Tensor, order: Tensor) -> Tensor:
         """The prefix of this order that each client gets by this round's importance, [N, neurons]."""

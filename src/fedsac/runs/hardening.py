@@ -27,6 +27,7 @@ from fedsac.runs.running import Running
 
 STANDINGS, COPIES, COMMITTED, SENT, HANDED_IN = "standings", "copies", "committed", "sent/", "handed in/"
 ALIKE = "alike"  # groups of clients who handed in one model at the same time, until it is known whose it is
+SENT_TO = "sent to"  # the names of those whose models these are, in their order
 SENT_ROUNDS = 4  # models that clients were sent, kept to recognise what is made of them
 SENT_BYTES = 1 << 29  # of these models, at most
 
@@ -149,19 +150,32 @@ def _others(vectors: Mapping[str, Tensor], group: Sequence[str], like: Tensor) -
 def _known(run: Running, client: int) -> Tensor:
     """The models [m, parameters] that a client knows beside the one it was sent now: the public initial weights, and
     what it was sent in the rounds before."""
+    own = [models[client if len(models) > 1 else 0] for models in _sent_before(run)]
+    return torch.stack([run.prepared.initial, *own])
+
+
+def _sent_before(run: Running) -> list[Tensor]:
+    """The models [N or 1, parameters] that were sent in the rounds before, in the order of today's clients. Who was not
+    there yet knows the initial weights."""
+    names = run.task.clients
+    models = [run.guard[name] for name in sorted(run.guard) if name.startswith(SENT)]
+    before = run.guard.get(SENT_TO, names)
+    if tuple(before) == tuple(names):
+        return [own for own in models if len(own) in (1, len(names))]
+    rows = {name: row for row, name in enumerate(before)}
     initial = run.prepared.initial
-    rows = [run.guard[name] for name in sorted(run.guard) if name.startswith(SENT)]
-    own = [models[client if len(models) > 1 else 0] for models in rows if len(models) in (1, len(run.task.clients))]
-    return torch.stack([initial, *own])
+    return [
+        own if len(own) == 1 else torch.stack([own[rows[name]] if name in rows else initial for name in names])
+        for own in models
+    ]
 
 
 def _remembered(run: Running, models: Tensor) -> State:
     """The guard with the models [N or 1, parameters] of this round among those that were sent."""
     most = max(1, min(SENT_ROUNDS, SENT_BYTES // max(1, models.numel() * models.element_size())))
-    sent = [run.guard[name] for name in sorted(run.guard) if name.startswith(SENT)]
-    kept = [*sent, models][-most:]
+    kept = [*_sent_before(run), models][-most:]
     others = {name: value for name, value in run.guard.items() if not name.startswith(SENT)}
-    return others | {f"{SENT}{k}": value for k, value in enumerate(kept)}
+    return others | {SENT_TO: list(run.task.clients)} | {f"{SENT}{k}": value for k, value in enumerate(kept)}
 
 
 def _steps(run: Running, updates: Updates) -> Updates:
