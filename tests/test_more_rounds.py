@@ -1,6 +1,7 @@
 """A finished run goes on: the same contributions, and the numbers of a run that had all rounds from the start."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -87,14 +88,31 @@ def test_other_data_cost_the_finished_run_nothing(tmp_path):
     assert fedsac.resume(tmp_path / "run", rounds=7, data=(x, y)).config.rounds == 7
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "step"])
-def test_a_schedule_over_all_rounds_cannot_be_made_longer(tmp_path, schedule):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"lr_schedule": "cosine"}, "its learning rate (cosine)"),
+        ({"lr_schedule": "step"}, "its learning rate (step)"),
+        ({"hardened": "slow-order"}, "the growth of its submodels (slow-order)"),
+        ({"hardened": "all"}, "the growth of its submodels (slow-order)"),
+        ({"attack": "launder"}, "its attack (launder)"),
+    ],
+)
+def test_what_is_spread_over_all_rounds_cannot_be_made_longer(tmp_path, settings, says):
     """What came out would be the run that the config then describes no more."""
-    fedsac.run(SHORT.replace(lr_schedule=schedule), tmp_path / "run")
+    fedsac.run(SHORT.replace(**settings), tmp_path / "run")
     before = contents(tmp_path / "run")
-    with pytest.raises(FedsacError, match=rf"\({schedule}\) was spread over 4 rounds; begin a run of 7"):
+    with pytest.raises(FedsacError, match=rf"{re.escape(says)} was spread over 4 rounds; begin a run of 7"):
         fedsac.resume(tmp_path / "run", rounds=7)
     assert contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("hardened", ["work+originals+bounds+robust+commit", None])
+def test_other_defences_are_the_same_in_a_longer_run(tmp_path, hardened):
+    config = SHORT.replace(hardened=hardened, standalone_steps=SHORT.alone())
+    fedsac.run(config, tmp_path / "run")
+    longer = fedsac.resume(tmp_path / "run", rounds=7)
+    assert longer.rewards == fedsac.run(config.replace(rounds=7)).rewards
 
 
 def test_the_command(tmp_path, capsys):

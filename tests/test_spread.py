@@ -73,6 +73,23 @@ def test_a_stack_that_fails_keeps_the_others_from_nothing(tmp_path):
     assert job.unfinished(made, tmp_path) == []
 
 
+@pytest.mark.parametrize("stacks", [1, 3])
+def test_what_fails_on_our_side_is_raised_and_not_taken_for_the_end(tmp_path, stacks):
+    """A disk that is full when a raw file is written: in the thread that listens to a process nobody would hear it."""
+    made = configs()[:stacks]
+    job.carry_out([], tmp_path, Watcher())
+    for config in made:
+        job._write_config(tmp_path, config)
+
+    def done(folders, seconds):
+        raise OSError("the disk is full")
+
+    each = [[job.run_folder(tmp_path, config)] for config in made]
+    with pytest.raises(OSError, match="the disk is full"):
+        resume_spread(each, 1, Watcher(), every_round=True, keep_models=False, done=done)
+    assert len(job.unfinished(made, tmp_path)) == stacks - 1, "the others are not begun"
+
+
 SCRIPT = """
 import sys
 from pathlib import Path

@@ -12,7 +12,7 @@ from fedsac.report.charts import bars
 from fedsac.report.markup import Cell, Figure, document, figure, number, paragraph, section, signed, table
 from fedsac.runs.attack_table import COLUMNS, EXPLAINED, Row, read_rows, said_of_wrecks
 
-SHOWN = (("gain", "adversary's gain"), ("best_loss", "best honest client's loss"), ("mean_loss", "mean honest loss"))
+SHOWN = (("gain", "adversary's gain"), ("best_loss", "loss of the best honest reward"), ("mean_loss", "mean honest loss"))
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -60,10 +60,16 @@ def _what(attack: str) -> str:
 
 
 def _figure(attack: str, rows: Sequence[Row]) -> Figure:
-    values = {heading: [100 * (row.mean(key) or 0) for row in rows] for key, heading in SHOWN}
-    drawing = bars(f"{attack}: gain and honest loss", [row.method for row in rows], values, "points")
+    values = {heading: [_points(row.mean(key)) for row in rows] for key, heading in SHOWN}
+    # Where every seed was wrecked there is no number, and no bar: that is worse than any.
+    names = [f"{row.method} (wrecked)" if row.mean("gain") is None else row.method for row in rows]
+    drawing = bars(f"{attack}: gain and honest loss", names, values, "points")
     name = attack.replace("@", "-by-").replace(":", "-").replace(",", "-")
     return Figure(f"attack-{name}", drawing, "Means over seeds at the last round, in points.")
+
+
+def _points(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _table(caption: str, rows: Sequence[Row], *, named: bool = False) -> str:

@@ -199,18 +199,20 @@ def clients_by_method(
     return drawing
 
 
-def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]], y_label: str) -> Drawing:
-    """A bar for each name and group, starting at 0."""
+def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float | None]], y_label: str) -> Drawing:
+    """A bar for each name and group, starting at 0; none where there is no number."""
     drawing = Drawing(WIDTH, HEIGHT, title, f"{y_label} of {len(names)}: {', '.join(values)}.")
     several = len(values) > 1
     top = legend(drawing, [Key(group, colour(k), "square") for k, group in enumerate(values)] if several else [])
-    everything = [value for group in values.values() for value in group]
+    everything = [value for group in values.values() for value in group if value is not None]
     reach = max([*everything, 0.0]) * 1.05, min([*everything, 0.0]) * 1.05
     frame = _columns(drawing, names, (reach[1], reach[0] or 1.0), y_label, top)
     slot = (frame.right - frame.left) / max(len(names), 1)
     width = 0.72 * slot / max(len(values), 1)
     for k, (group, heights) in enumerate(values.items()):
         for place, (name, value) in enumerate(zip(names, heights, strict=True)):
+            if value is None:
+                continue
             left = frame.across(place) - 0.36 * slot + k * width
             tip = f"{name}, {group}: {_v(value)}" if several else f"{name}: {_v(value)}"
             corners = box(left, frame.up(max(value, 0)), width, abs(frame.up(value) - frame.up(0)))

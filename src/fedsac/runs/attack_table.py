@@ -5,7 +5,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -80,12 +80,10 @@ class Row:
         return mean_interval(self.values[key])
 
 
-def rows(done: Sequence[Done], wrecks: Sequence[Wreck] = ()) -> list[Row]:
-    """A row for each attack and method, in their order."""
+def rows(done: Sequence[Done], wrecks: Sequence[Wreck], attacks: Iterable[str], methods: Iterable[str]) -> list[Row]:
+    """A row for each of these attacks and methods, in their order."""
     count = Counter((one.attack, one.method) for one in wrecks)
-    attacks, methods = (
-        list(dict.fromkeys(getattr(one, of) for one in (*done, *wrecks))) for of in ("attack", "method")
-    )
+    methods = list(methods)
     table = {
         (attack, method): Row(attack, method, wrecked=count[attack, method]) for attack in attacks for method in methods
     }

@@ -151,12 +151,20 @@ def carry_out(
         for subject, config in study.seeded():
             hostile = _top(out / "runs" / _name("clean", subject, config)) if who == TOP else who
             planned[_name(named, subject, config)] = config.replace(attack=attack, attackers=hostile)
-    waiting, at_once = list(planned), MOST_AT_ONCE if workers is None else len(planned)
+    waiting, at_once = list(planned), _at_once(workers, len(planned))
     while waiting:
         now, waiting = waiting[:at_once], waiting[at_once:]
         part = {name: planned[name] for name in now}
         _run(out, part, watcher, lambda count: stage("attacks", count), workers, but_wrecks=True)
     return _table(study, out)
+
+
+def _at_once(workers: Workers | None, planned: int) -> int:
+    """How many runs are dealt out at the same time. Ray's workers take all they are given as one stack each; processes
+    of this machine take stacks of at most so many."""
+    if workers is None:
+        return MOST_AT_ONCE
+    return MOST_AT_ONCE * (workers.count or 1) if workers.ray else planned
 
 
 def _table(study: Study, out: Path) -> list[Row]:
@@ -169,7 +177,7 @@ def _table(study: Study, out: Path) -> list[Row]:
                 wrecks.append(Wreck(named, subject, config.seed))
             else:
                 done.append(Done(named, subject, config.seed, _read(attacked), _read(clean)))
-    table = rows(done, wrecks)
+    table = rows(done, wrecks, study.attacks, study.subjects())
     for name, content in written(study.base, done, table, wrecks).items():
         write_atomic(out / name, content.encode())
     return table

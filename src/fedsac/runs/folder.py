@@ -114,10 +114,9 @@ class Folder:
         config = self.config.replace(rounds=rounds, standalone_steps=self.config.alone())
         if config.rounds <= self.config.rounds:
             raise FedsacError(f"{self.path}: has had {self.config.rounds} rounds; --rounds must be more, not {rounds}")
-        if config.lr_schedule != "constant":  # the rounds it had would not be those of the longer run
+        if spread := _spread_over_rounds(config):  # the rounds it had would not be those of the longer run
             raise FedsacError(
-                f"{self.path}: its learning rate ({config.lr_schedule}) was spread over {self.config.rounds} rounds; "
-                f"begin a run of {rounds}"
+                f"{self.path}: {spread} was spread over {self.config.rounds} rounds; begin a run of {rounds}"
             )
         if not listed(self.path):
             raise FedsacError(f"{self.path}: keeps numbers alone, and no state to go on from; begin it again")
@@ -251,6 +250,17 @@ def _json(value: object) -> bytes:
 
 def _compact(value: object) -> bytes:
     return (json.dumps(value, allow_nan=False) + "\n").encode()
+
+
+def _spread_over_rounds(config: Config) -> str | None:
+    """What of a run depends, before its last round, on how many there will be; in words."""
+    if config.lr_schedule != "constant":
+        return f"its learning rate ({config.lr_schedule})"
+    if config.defends("slow-order"):
+        return "the growth of its submodels (slow-order)"
+    if config.attack is not None:
+        return f"its attack ({config.attack})"
+    return None
 
 
 def _lock(path: Path) -> int | None:

@@ -54,8 +54,13 @@ def resume_spread(
     except KeyboardInterrupt:
         shared.waiting.clear()
         for worker in started:
-            worker.interrupt()
+            worker.terminate()
+        until = time.monotonic() + SECONDS_TO_COMMIT
+        for worker in started:
+            worker.wait(until)
         raise
+    if shared.failure is not None:
+        raise shared.failure
     if shared.errors:
         raise FedsacError(shared.errors[0])
     return not waiting
@@ -75,6 +80,7 @@ class _Shared:
         self.waiting, self.options, self.errors = waiting, options, list[str]()
         self._watcher, self._lock, self._configs = watcher, Lock(), dict[str, Config]()
         self._until, self._done = until, done
+        self.failure: Exception | None = None  # of ours, in the thread that listens to a process
 
     def next(self) -> list[str] | None:
         """The folders of the next stack, if there is one and time is left."""
@@ -129,22 +135,17 @@ class _Worker:
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
-            while (folders := self._shared.next()) is not None:
-                start = time.monotonic()
-                print(json.dumps({"folders": folders} | self._shared.options), file=process.stdin, flush=True)
-                for line in process.stdout:
-                    event = json.loads(line)
-                    self._shared.told(event)
-                    if event["what"] in ("done", "failed"):
-                        break
-                else:
-                    break
-                if event["what"] == "done":
-                    self._shared.completed(folders, time.monotonic() - start)
+            self._order()
         except BrokenPipeError:
             pass  # it has ended: its status says how
+        except Exception as error:  # noqa: BLE001 - raised by `resume_spread`: in this thread nobody would hear it
+            self._shared.failure = self._shared.failure or error
+            self._shared.waiting.clear()
+            process.terminate()  # what it is at is committed
         with suppress(BrokenPipeError):
             process.stdin.close()  # no more orders
+        for _ in process.stdout:
+            pass  # what nobody listens to any more must not fill the pipe
         status = process.wait()
         process.stdout.close()
         if status not in (0, 130):
@@ -152,13 +153,33 @@ class _Worker:
                 f"a process that carried out runs ended with status {status}; the same command goes on"
             )
 
+    def _order(self) -> None:
+        """Let the process complete one stack after the other."""
+        orders, told = self._process.stdin, self._process.stdout
+        assert orders is not None and told is not None
+        while (folders := self._shared.next()) is not None:
+            start = time.monotonic()
+            print(json.dumps({"folders": folders} | self._shared.options), file=orders, flush=True)
+            for line in told:
+                event = json.loads(line)
+                self._shared.told(event)
+                if event["what"] in ("done", "failed"):
+                    break
+            else:
+                return
+            if event["what"] == "done":
+                self._shared.completed(folders, time.monotonic() - start)
+
     def join(self) -> None:
         while self._thread.is_alive():
             self._thread.join(0.2)  # short, so that Ctrl-C is heard
 
-    def interrupt(self) -> None:
+    def terminate(self) -> None:
         """Let it commit its whole rounds, and end."""
         self._process.terminate()
-        self._thread.join(SECONDS_TO_COMMIT)
+
+    def wait(self, until: float) -> None:
+        """Wait for that; from then on it is killed."""
+        self._thread.join(max(0.0, until - time.monotonic()))
         if self._thread.is_alive():
             self._process.kill()
