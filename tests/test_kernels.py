@@ -2,7 +2,6 @@
 
 import os
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,7 +9,6 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("there is no CUDA device, and TRITON_INTERPRET=1 is not set", allow_module_level=True)
 
-from benchmarks import submodel_kernel
 from fedsac.compute import training
 from fedsac.compute.cuda import precision
 from fedsac.compute.cuda.kernels import importance
@@ -114,20 +112,3 @@ def test_the_increases_of_the_loss(hidden, samples):
         torch.testing.assert_close(
             importance.loss_increases(*given), _loss_increases_dense(*given), rtol=1e-4, atol=2e-3
         )
-
-
-# Triton's interpreter makes numbers of arrays in loops whose length is data, which numpy gave up.
-@pytest.mark.skipif(DEVICE == "cpu" and np.lib.NumpyVersion(np.__version__) >= "2.4.0", reason="numpy is too new")
-@pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
-@pytest.mark.parametrize("hidden, classes, samples", [((20, 37), 10, 70), ((200, 130), 40, 130), ((33, 64), 3, 64)])
-@pytest.mark.parametrize("members", [5, submodel_kernel.MIN_MEMBERS_TO_SORT])
-def test_submodels_of_one_model(hidden, classes, samples, members):
-    a = drawn(samples, hidden[0]).relu()
-    layers = [(drawn(hidden[0], hidden[1], seed=1), drawn(hidden[1], seed=2))]
-    layers += [(drawn(hidden[1], classes, seed=3), drawn(classes, seed=4))]
-    masks = [(drawn(members, width, seed=5 + i) > 0.3).float() for i, width in enumerate(hidden)]
-    masks[0][0], masks[1][1] = 0, 0  # submodels with an empty layer
-    masks[0][2], masks[1][2] = 1, 1  # and a whole one
-    plain = submodel_kernel.plain_logits(a, layers, masks)
-    torch.testing.assert_close(submodel_kernel.submodel_logits(a, layers, masks), plain, rtol=2e-5, atol=2e-4)
-    torch.testing.assert_close(plain[1], layers[1][1].expand(samples, -1))

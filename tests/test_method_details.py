@@ -83,7 +83,7 @@ def test_what_a_client_would_keep_is_what_it_trains_unless_it_is_said_otherwise(
 
 FEDSAC = {
     **{"beta": 5.0, "importance_every": 1, "damping": 0.0, "server_steps": 0, "server_share": 0.5},
-    **{"calibrated": False, "room": 2.0, "smooth": 4, "generous": 0.0, "server_order": False},
+    **{"calibrated": False, "room": 2.0, "smooth": 4, "generous": 0.0},
     **{"first_order": False, "importance_samples": 0},
     "by_cost": False,
     "slow": False,

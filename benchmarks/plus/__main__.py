@@ -86,12 +86,12 @@ FIFTH: dict[str, tuple[str, dict[str, Any]]] = {
     "kept mean .9": (K, {"decay": 0.9}),
     "kept mean .95": (K, {"decay": 0.95}),
 }
-P = "fedsac-plus"
+S = "benchmarks.plus.variants:ServerOrder"
 SIXTH: dict[str, tuple[str, dict[str, Any]]] = {
     "FedSAC+": ("fedsac-plus", {}),
-    "order from the other half": (P, {"server_order": True}),
-    "order from the other half, room 1.5": (P, {"server_order": True, "room": 1.5}),
-    "order from the other half, room 1": (P, {"server_order": True, "room": 1.0}),
+    "order from the other half": (S, {}),
+    "order from the other half, room 1.5": (S, {"room": 1.5}),
+    "order from the other half, room 1": (S, {"room": 1.0}),
     "FedAvg, server steps": FIRST["FedAvg, server steps"],
 }
 STUDIES = {

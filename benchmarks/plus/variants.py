@@ -52,6 +52,14 @@ class Variant(FedSACPlus):
 
 
 @dataclass(frozen=True)
+class ServerOrder(FedSACPlus):
+    """Neurons are ordered by their importance on the server's part of V, which calibration does not use."""
+
+    def measure_importance(self, task: Task, model: Tensor, rounds_done: int) -> Tensor:
+        return task.importance(model, ValidationParts.draw(task, self.server_share).server_rows)
+
+
+@dataclass(frozen=True)
 class FedAvgRate(FedAvgServer):
     rate: float = 1.0
 

@@ -74,7 +74,7 @@ def check_finite(importance: Tensor) -> None:
     if not importance.isfinite().all():
         raise Wrecked(
             "importance is not a number: the model's loss on validation data overflows; lower --lr or, where clients "
-            "may be hostile, bound their steps (--hardened bounds)"
+            "may be hostile, bound their steps (the defence `bounds` of hardened mode)"
         )
 
 

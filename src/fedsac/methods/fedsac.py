@@ -12,12 +12,11 @@ public.
 Some options go beyond the paper, each to be studied alone (docs/fedsac-plus.md): `damping` f divides updates by
 max(holders, f N) instead of holders; `server_steps` SGD steps of the server on one part of V; `calibrated` submodels,
 chosen to reach target accuracies inside BCF (on the other part of V) instead of by Eq. 5 to 7, with a margin of `room`
-standard errors, and `generous` where that costs little correlation; with `server_order`, neurons are ordered by their
-importance on the server's part of V, which calibration does not use. Two make importance cheaper for large models
+standard errors, and `generous` where that costs little correlation. Two make importance cheaper for large models
 (docs/results/speed.md): `first_order` approximates it, `importance_samples` measures it on so many samples of V, drawn
-anew every round. Where units differ in size, `by_cost` gives first those that are least
-important for each of their parameters (docs/any-network.md). `slow` lets the order of neurons settle, and submodels
-grow slowly, so that keeping what one was given before gains nothing (docs/hardening.md).
+anew every round. Where units differ in size, `by_cost` gives first those that are least important for each of their
+parameters (docs/any-network.md). `slow` lets the order of neurons settle, and submodels grow slowly, so that keeping
+what one was given before gains nothing (docs/hardening.md).
 """
 
 from collections.abc import Sequence
@@ -55,7 +54,6 @@ class FedSAC(Method):
     room: float = 2.0
     smooth: int = 4
     generous: float = 0.0
-    server_order: bool = False
     first_order: bool = False
     importance_samples: int = 0
     by_cost: bool = False
@@ -142,7 +140,7 @@ class FedSAC(Method):
     def _granted(self, task: Task, model: Tensor, importance: Tensor, order: Tensor) -> Tensor:
         """The prefix of this order that each client gets by this round's importance, [N, neurons]."""
         if self.calibrated:
-            share = self.server_share if self.server_steps or self.server_order else 0
+            share = self.server_share if self.server_steps else 0
             rows = ValidationParts.draw(task, share).calibration_rows
             lengths = calibrated_lengths(
                 task, model, order, rows, room=self.room, smooth=self.smooth, generous=self.generous
@@ -152,16 +150,11 @@ class FedSAC(Method):
         return allocate_unchecked(importance, r, None if order is importance else order)
 
     def measure_importance(self, task: Task, model: Tensor, rounds_done: int) -> Tensor:
-        """Importance [neurons] of a model [parameters] (Eq. 3) on V or, with `server_order`, on the server's part of
-        it; or on `importance_samples` of these."""
+        """Importance [neurons] of a model [parameters] (Eq. 3) on V, or on `importance_samples` of it."""
         rows, samples = None, len(task.validation.y)
-        if self.server_order:
-            rows = ValidationParts.draw(task, self.server_share).server_rows
-            samples = len(rows)
         if 0 < self.importance_samples < samples:
             drawn = task.stream("importance samples", rounds_done).permutation(samples)[: self.importance_samples]
-            some = torch.from_numpy(np.sort(drawn)).to(model.device)
-            rows = some if rows is None else rows[some]
+            rows = torch.from_numpy(np.sort(drawn)).to(model.device)
         return task.importance(model, rows, exact=not self.first_order)
 
     def new_model(self, task: Task, state: State, updates: Updates) -> Tensor:

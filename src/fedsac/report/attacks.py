@@ -12,7 +12,11 @@ from fedsac.report.charts import bars
 from fedsac.report.markup import Cell, Figure, document, figure, number, paragraph, section, signed, table
 from fedsac.runs.attack_table import COLUMNS, EXPLAINED, Row, read_rows, said_of_wrecks
 
-SHOWN = (("gain", "adversary's gain"), ("best_loss", "loss of the best honest reward"), ("mean_loss", "mean honest loss"))
+SHOWN = (
+    ("gain", "adversary's gain"),
+    ("best_loss", "loss of the best honest reward"),
+    ("mean_loss", "mean honest loss"),
+)
 
 
 def read(folder: Path) -> dict[str, Any]:

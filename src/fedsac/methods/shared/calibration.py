@@ -36,12 +36,12 @@ class ValidationParts:
 
 
 def calibrated_lengths(
-    task: Task, model: Tensor, importance: Tensor, rows: Tensor, *, room: float, smooth: int, generous: float = 0.0
+    task: Task, model: Tensor, order: Tensor, rows: Tensor, *, room: float, smooth: int, generous: float = 0.0
 ) -> Tensor:
-    """How many neurons each client gets, int64 [N]: the prefix from the least important neuron on whose score on these
-    rows of V comes nearest to the client's target."""
-    n = len(importance)
-    rank = ranked(importance)
+    """How many neurons each client gets, int64 [N]: the prefix of this order [neurons] whose score on these rows
+    of V comes nearest to the client's target."""
+    n = len(order)
+    rank = ranked(order)
     lengths = np.unique(
         np.concatenate([np.arange(max(1, n - FINE_NEURONS), n + 1), np.arange(1, n, COARSE_STEP_NEURONS)])
     )

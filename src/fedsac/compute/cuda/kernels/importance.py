@@ -79,7 +79,7 @@ def loss_increases(
     a: Tensor, weight: Tensor, next_z: Tensor, later: list[tuple[Tensor, Tensor]], y: Tensor, loss: Tensor
 ) -> Tensor:
     """Increase of the loss when a neuron of a layer is zeroed, summed over the samples: float64 [width]. The arguments
-    are those of `importance._loss_increases`.
+    are those of `_loss_increases` in `fedsac.compute.importance`.
 
     The sums of blocks of samples are added in a fixed order: the same input gives the same bits.
     """
