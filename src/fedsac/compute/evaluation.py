@@ -135,6 +135,11 @@ def evaluate(
     return PendingScores(layout, params, neurons, samples, metric=metric).wait()
 
 
+def logits(layout: AnyLayout, params: Tensor, neurons: Tensor | None, samples: Samples) -> Tensor:
+    """The logits of every member on the same samples, [S, n, classes]. The arguments are those of `evaluate`."""
+    return _Logits(layout, params, neurons, samples).logits
+
+
 class PendingScores:
     """Scores (accuracy, or another `metric`) and mean cross-entropies of all members of a stack on the same samples.
 
@@ -236,6 +241,18 @@ class PendingScores:
     def wait(self) -> tuple[Tensor, Tensor]:
         """Scores and mean cross-entropies, float64 [S] each on the CPU."""
         return self._tally.scores(), self._loss.cpu() / self._samples
+
+
+class _Logits(PendingScores):
+    """Keeps the logits, of which scores would be made."""
+
+    def __init__(self, layout: AnyLayout, params: Tensor, neurons: Tensor | None, samples: Samples) -> None:
+        members = len(params) if neurons is None else max(len(params), len(neurons))
+        self.logits = params.new_zeros(members, len(samples.y), layout.classes)
+        super().__init__(layout, params, neurons, samples)
+
+    def _add(self, members: slice, rows: slice, logits: Tensor, labels: Tensor) -> None:
+        self.logits[members, rows] = logits
 
 
 def _of_members(

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedsac.compute.evaluation import PendingScores
+from fedsac.compute.evaluation import logits
 from fedsac.compute.samples import Samples
 from fedsac.core.module_layout import AnyLayout
 
@@ -172,21 +172,10 @@ def _constant(said: Tensor, classes: int) -> list[bool]:
 
 def directions(layout: AnyLayout, v: Samples, models: Models) -> Tensor:
     """What models say on V: the logits of each sample about their mean, of length 1; float64 [n, samples x classes]."""
-    logits = _Logits(layout, models.params, models.neurons, v).logits.double()
-    centred = logits - logits.mean(2, keepdim=True)
+    said = logits(layout, models.params, models.neurons, v).double()
+    centred = said - said.mean(2, keepdim=True)
     unit: Tensor = centred / centred.norm(dim=2, keepdim=True).clamp_min(1e-30)
     return unit.flatten(1)
-
-
-class _Logits(PendingScores):
-    """The logits of all members on all samples, [S, n, classes]."""
-
-    def __init__(self, layout: AnyLayout, params: Tensor, neurons: Tensor, samples: Samples) -> None:
-        self.logits = params.new_zeros(len(params), len(samples.y), layout.classes)
-        super().__init__(layout, params, neurons, samples)
-
-    def _add(self, members: slice, rows: slice, logits: Tensor, labels: Tensor) -> None:
-        self.logits[members, rows] = logits
 
 
 def _limits(weights: Tensor, outputs: Tensor) -> tuple[float, float]:
