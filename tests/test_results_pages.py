@@ -388,3 +388,20 @@ def test_privacy_on_the_security_page():
             for text, pick in zip(spent.split(", "), (min, np.median, max), strict=True):
                 assert rounded(text, mean(float(pick(row["epsilon"])) for row in own)), (data, noise)
             assert rounded(alone, mean(float(np.median(row["epsilon_alone"])) for row in own))
+
+
+def test_who_is_taken_for_the_owner_of_a_model():
+    rows = json.loads((DOCS / "results/owners.json").read_text())["runs"]
+    page = (DOCS / "hardening.md").read_text()
+    table = page[page.index("<!-- owners -->") : page.index("<!-- /owners -->")]
+    shown = [re.findall(r"(\d+\.\d) \((\d+\.\d)\)", line) for line in table.splitlines()]
+    shown = [(float(a), float(b)) for line in shown for a, b in line]
+    found = []
+    for data in ("digits", "fashion-mnist"):
+        for held in (1.0, 0.25):
+            for scene in ("iid", "pow", "cla", "dir:1.0"):
+                own = [r for r in rows if r["data"] == data and r["held"] == held and r["scene"] == scene]
+                assert len({r["seed"] for r in own}) == len(own) == 5 and {r["pairs"] for r in own} == {132}
+                found.append(tuple(sum(r[key] for r in own) / 660 * 100 for key in ("fits", "whole_steps")))
+    assert len(shown) == len(found) == 16
+    assert np.array(shown) == pytest.approx(np.array(found), abs=0.05001)

@@ -8,8 +8,8 @@ differential privacy, and what that costs: OUT/privacy.json.
 `python -m benchmarks.security owners OUT` counts how often a thief is taken for the owner of the model that both hand
 in: OUT/owners.json.
 
-`python -m benchmarks.security page` writes docs/results/attacks.md, and the tables of docs/security.md, from
-docs/results/attacks/*.json.
+`python -m benchmarks.security page` writes docs/results/attacks.md, and the tables of docs/security.md and
+docs/hardening.md, from docs/results/attacks/*.json and docs/results/owners.json.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     owners.add_argument("--data-dir", metavar="FOLDER")
     owners.set_defaults(do=count_owners)
     page = commands.add_parser(
-        "page", help="write docs/results/attacks.md and the tables of docs/security.md from the raw files"
+        "page", help="write docs/results/attacks.md and the tables of security.md and hardening.md from the raw files"
     )
     page.add_argument("--docs", type=Path, default=DOCS, metavar="FOLDER")
     page.set_defaults(do=write_page)
@@ -105,9 +105,9 @@ def count_owners(chosen: argparse.Namespace) -> None:
 
 
 def write_page(chosen: argparse.Namespace) -> None:
-    from benchmarks.security import attacks_page, privacy_page
+    from benchmarks.security import attacks_page, owners, privacy_page
 
-    for page in (attacks_page, privacy_page):
+    for page in (attacks_page, owners, privacy_page):
         print(page.write(chosen.docs))
 
 

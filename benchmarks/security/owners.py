@@ -6,13 +6,16 @@ second handed in a copy of the first one's model, whose step would fit it better
 network held, and with a quarter of it, as by clients that are sent little."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.security.marked import write_between
+from benchmarks.studies.definitions import Cell
+from benchmarks.studies.measures import named
 from benchmarks.studies.raw import as_text
 from fedsac.atomic import write_atomic
 from fedsac.clients.training import Job, train
@@ -37,16 +40,36 @@ Row = dict[str, Any]
 def collect(out: Path, seeds: int, data: tuple[str, ...], data_dir: str | None) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     rows = []
-    for named in data:
+    for source in data:
         for scene in SCENES:
             for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-                config = Config(data=named, scene=scene, seed=seed, clients=12, data_dir=data_dir, **SETTINGS[named])
-                rows += [{"data": named, "scene": scene, "seed": seed, **row} for row in measured(config)]
+                config = Config(data=source, scene=scene, seed=seed, clients=12, data_dir=data_dir, **SETTINGS[source])
+                rows += [{"data": source, "scene": scene, "seed": seed, **row} for row in measured(config)]
             print(json.dumps(rows[-1]), flush=True)
     written = out / "owners.json"
     head = {"format_version": FORMAT_VERSION, "rules": RULES, "clients": 12, "settings": {d: SETTINGS[d] for d in data}}
     write_atomic(written, as_text(head, rows).encode())
     return written
+
+
+def write(docs: Path) -> Path:
+    """Write the table into docs/hardening.md."""
+    raw = json.loads((docs / "results" / "owners.json").read_text())
+    return write_between(docs / "hardening.md", "owners", _table(raw["runs"]))
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    scenes = list(dict.fromkeys(row["scene"] for row in rows))
+    yield "| data | held | " + " | ".join(named(Cell("", scene, 10)).strip() for scene in scenes) + " |"
+    yield "| --- | --- |" + " ---: |" * len(scenes)
+    for data, share in dict.fromkeys((row["data"], row["held"]) for row in rows):
+        cells = []
+        for scene in scenes:
+            own = [row for row in rows if (row["data"], row["held"], row["scene"]) == (data, share, scene)]
+            pairs = sum(row["pairs"] for row in own)
+            taken = [100 * sum(row[key] for row in own) / pairs for key in ("fits", "whole_steps")]
+            cells.append(f"{taken[0]:.1f} ({taken[1]:.1f})")
+        yield f"| {data} | {'all' if share == 1 else f'{share:.0%}'} | " + " | ".join(cells) + " |"
 
 
 def measured(config: Config) -> Iterator[Row]:

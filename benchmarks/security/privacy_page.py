@@ -2,33 +2,23 @@
 written anew; the words around them are by hand."""
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean, median
 
+from benchmarks.security.marked import write_between
 from benchmarks.studies.raw import Raw
-from fedsac.atomic import write_atomic
-from fedsac.errors import FedsacError
 from fedsac.runs.statistics import mean_interval
 
 PRIVACY = "privacy.json"
-MARKED = re.compile(r"(<!-- privacy -->\n).*?(\n<!-- /privacy -->)", re.DOTALL)
 Grouped = dict[tuple[str, ...], dict[float | None, list[Raw]]]  # by what was measured, and by noise
 
 
 def write(docs: Path) -> Path:
     """Write the tables into docs/security.md."""
-    page = docs / "security.md"
-    text = page.read_text()
-    place = MARKED.search(text)
-    if place is None:
-        raise FedsacError(f"{page} has no marks <!-- privacy --> and <!-- /privacy -->")
-    lines = privacy_tables(json.loads((docs / "results" / "attacks" / PRIVACY).read_text())["runs"])
-    between = "\n" + "\n".join(lines).strip() + "\n"
-    write_atomic(page, (text[: place.end(1)] + between + text[place.start(2) :]).encode())
-    return page
+    raw = json.loads((docs / "results" / "attacks" / PRIVACY).read_text())
+    return write_between(docs / "security.md", "privacy", privacy_tables(raw["runs"]))
 
 
 def privacy_tables(rows: Sequence[Raw]) -> Iterator[str]:
