@@ -43,7 +43,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     attacks.add_argument("--data", default="digits", metavar="A,B")
     attacks.add_argument("--scenes", default="pow", metavar="A,B")
     attacks.add_argument("--seeds", type=int, default=5)
-    attacks.add_argument("--attacks", default="all", metavar="A,B")
+    attacks.add_argument("--attacks", default="all", metavar="A,B", help="some of them, where time is short")
+    attacks.add_argument("--methods", default="all", metavar="A,B", help="likewise")
     attacks.add_argument("--device", default="cpu", choices=("cpu", "cuda", "auto"))
     attacks.add_argument("--data-dir", metavar="FOLDER")
     attacks.add_argument("--workers", metavar="N", help="processes that share the work, or ray:N")
@@ -86,7 +87,7 @@ def carry_out_attacks(chosen: argparse.Namespace) -> None:
     for data in chosen.data.split(","):
         for scene in chosen.scenes.split(","):
             given = {name: value for name, value in changes.items() if value is not None}
-            cell = Cell(data, scene, chosen.seeds, chosen.attacks, given)
+            cell = Cell(data, scene, chosen.seeds, chosen.attacks, given, chosen.methods)
             only = chosen.only.split(",") if chosen.only else (*PARTS, AWAY)
             print(collect(cell, chosen.out, Progress(), only, workers), flush=True)
 

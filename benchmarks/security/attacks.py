@@ -70,14 +70,15 @@ AWAY = "missing"  # a part that is no study of attacks: clients stay away at ran
 
 @dataclass(frozen=True)
 class Cell:
-    """A data set and a scene, with as many seeds; `attacks` are all, or some for tries; `changes` are other settings
-    than the usual ones."""
+    """A data set and a scene, with as many seeds; `attacks` and `methods` are all, or some; `changes` are other
+    settings than the usual ones."""
 
     data: str
     scene: str
     seeds: int
     attacks: str
     changes: dict[str, Any]
+    methods: str = "all"
 
     @property
     def name(self) -> str:
@@ -89,21 +90,25 @@ class Cell:
         return Config(**settings | {"eval_every": settings["rounds"]})
 
     def study(self, part: Part) -> Study | None:
-        """None where no attack of this part was asked for."""
-        wanted = part.attacks if self.attacks == "all" else self.attacks.split(",")
-        attacks = tuple(attack for attack in part.attacks if attack in wanted)
+        """None where no attack, or no method, of this part was asked for."""
+        attacks, methods = _some(part.attacks, self.attacks), _some(part.methods, self.methods)
         base = self.config().replace(hardened=part.hardened)
         also = tuple({"hardened": defences} for defences in part.also)
-        return Study(base, attacks, part.methods, self.seeds, part.options, also) if attacks else None
+        return Study(base, attacks, methods, self.seeds, part.options, also) if attacks and methods else None
 
     def missing(self) -> Iterator[tuple[str, Config]]:
         """Runs of ours in which clients stay away at random, by the names of their methods on the page."""
         for hardened in (None, ALL):
-            for method in OURS:
+            for method in _some(OURS, self.methods):
                 base = self.config().replace(method=method, behaviour=MISSING, hardened=hardened)
                 named = method if hardened is None else f"{method}, hardened {hardened}"
                 for seed in range(base.seed, base.seed + self.seeds):
                     yield f"{named}, missing", base.replace(seed=seed)
+
+
+def _some(names: tuple[str, ...], wanted: str) -> tuple[str, ...]:
+    """Those of the names that were asked for."""
+    return names if wanted == "all" else tuple(name for name in names if name in wanted.split(","))
 
 
 class Progress(Lines):
