@@ -215,6 +215,14 @@ class Notes(Watcher):
         self.said.append(text)
 
 
+def test_of_runs_side_by_side_it_is_said_in_which():
+    notes = Notes()
+    config = TINY.replace(behaviour=f"{HERE}:nan_sender")
+    fedsac.run_together([config.replace(method=method) for method in ("fedavg", "cgsv")], watcher=notes)
+    said = "-digits-pow-seed0, round 2: client-02 diverged (NaN or infinity) and was left out"
+    assert notes.said == [f"fedavg{said}", f"cgsv{said}"]
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedsac", "cgsv", "qffl", "fedave"])
 def test_whoever_sends_nan_is_left_out_and_named(method):
     notes = Notes()

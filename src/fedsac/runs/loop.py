@@ -88,15 +88,18 @@ def _play_rounds(runs: Sequence[Running], engine: Engine, watcher: Watcher, comm
             under_way.append((part, engine.train(part)))
             continue
         part, training = under_way.popleft()
-        _end_round(part, training.updates(), engine, watcher)
+        _end_round(part, training.updates(), engine, watcher, alone=len(runs) == 1)
         commits.after_round()
         if left := [run for run in part if not run.over]:
             commits.at_once(engine.gather(left))
             ready.append(left)
 
 
-def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engine, watcher: Watcher) -> None:
-    """The server's step of each run, what its clients are assigned after it, and the round's record."""
+def _end_round(
+    runs: Sequence[Running], answers: Sequence[Updates], engine: Engine, watcher: Watcher, *, alone: bool
+) -> None:
+    """The server's step of each run, what its clients are assigned after it, and the round's record. Unless a run is
+    `alone`, what is said of it names it."""
     sent = [[submodel.parameters for submodel in run.submodels] for run in runs]
     after = [defended(run, updates) for run, updates in zip(runs, answers, strict=True)]
     for run, each in zip(runs, after, strict=True):
@@ -112,15 +115,21 @@ def _end_round(runs: Sequence[Running], answers: Sequence[Updates], engine: Engi
         run.records.append(record(run, sizes, updates, scores.get(run)))
         run.memory = updates.memory
         run.settle()
-        for name, reason in updates.remarks.get("refused", {}).items():
-            watcher.note(f"round {run.round}: {name} is left out: {reason}")
-        before = run.records[-2].get("suspected", {}) if len(run.records) > 1 else {}
-        for name, reason in updates.remarks.get("suspected", {}).items():
-            if name not in before:
-                watcher.note(f"round {run.round}: {name} is suspected: {reason}")
-        for i in updates.diverged:
-            watcher.note(f"round {run.round}: {run.task.clients[i]} diverged (NaN or infinity) and was left out")
+        for text in _remarks(run, updates):
+            watcher.note(text if alone else f"{run.info.name}, {text}")
         watcher.round(run.info, run.records[-1])
+
+
+def _remarks(run: Running, updates: Updates) -> Iterator[str]:
+    """What is worth a line of a round that is over: whose answer did not count, and who is newly suspected."""
+    for name, reason in updates.remarks.get("refused", {}).items():
+        yield f"round {run.round}: {name} is left out: {reason}"
+    before = run.records[-2].get("suspected", {}) if len(run.records) > 1 else {}
+    for name, reason in updates.remarks.get("suspected", {}).items():
+        if name not in before:
+            yield f"round {run.round}: {name} is suspected: {reason}"
+    for i in updates.diverged:
+        yield f"round {run.round}: {run.task.clients[i]} diverged (NaN or infinity) and was left out"
 
 
 @contextmanager
