@@ -86,6 +86,8 @@ class Tables:
         yield f"## {named(Cell(raw['data'], raw['scene'], clients=10))}\n"
         yield f"{raw['clients']} clients, {raw['rounds']} rounds, {most} seeds, hidden layers of"
         yield f"{' and '.join(map(str, raw['hidden']))} neurons. Made with {_made(raw['made'])}."
+        if "others" in raw["made"]:  # taken over from an earlier raw file: what has changed since does not concern them
+            yield f"The runs of other methods than FedSAC and FedSAC+: {_made(raw['made']['others'])}."
         yield from ("\nClean runs.\n", self._clean_table())
         everywhere = list(self._values)
         yield from self._table("The adversary's gain over honesty, in points.", _gain, columns, everywhere)
