@@ -192,7 +192,7 @@ CONTRIBUTIONS = Door(
         ),
         "shapfed": Entry(
             "contributions.shapfed:measure",
-            "the same for each class, in the last layer alone",
+            "Shapley values for each class, in the last layer alone",
             "CSSV: Tastan et al., IJCAI 2024",
         ),
     },
@@ -270,12 +270,14 @@ ATTACKS = Door(
         "part-time": Entry("attacks.adaptive:PartTime", "trains in some rounds, is away in others", "", "SHARE"),
         "replay": Entry("attacks.adaptive:Replay", "trains at times, and repeats its own step", "", "ROUNDS"),
         "claim": Entry("attacks.scores:Claim", "says that its contribution is 1.0"),
-        "self-report": Entry("attacks.scores:SelfReport", "the same, to a server that believes it"),
+        "self-report": Entry("attacks.scores:SelfReport", "claims a contribution of 1.0 to a server that believes it"),
         "borrow": Entry("attacks.scores:Borrow", "hands in another's model as trained alone"),
-        "borrow-noised": Entry("attacks.scores:BorrowNoised", "the same with noise on it", "", "DEVIATION"),
+        "borrow-noised": Entry("attacks.scores:BorrowNoised", "hands in another's model under noise", "", "DEVIATION"),
         "borrow-global": Entry("attacks.scores:BorrowGlobal", "rejoins with an old common model"),
         "launder": Entry("attacks.scores:Launder", "rejoins with its own reward"),
-        "launder-tuned": Entry("attacks.scores:LaunderTuned", "the same, trained further on its data", "", "EPOCHS"),
+        "launder-tuned": Entry(
+            "attacks.scores:LaunderTuned", "rejoins with its own reward, trained further", "", "EPOCHS"
+        ),
         "borrow-distilled": Entry(
             "attacks.distilling:BorrowDistilled", "hands in a student of another's model", "", "MIXTURES"
         ),

@@ -28,6 +28,7 @@ from fedsac.report.shapes import Area, Drawing, Line, Mark, Text, box, fitted, t
 MAX_LINE_POINTS = 300  # more than a line's width in pixels can show
 MAX_KEYS = 6  # more lines are named at their ends, and more points beside them: legends of three rows are not read
 MAX_NAMED_LINES = 16  # of more lines, only the highest and the lowest are named
+LONGEST_NAME, LONGEST_BAR_NAME = 90.0, 150.0  # of a name that is turned, in pixels
 
 
 @dataclass(frozen=True)
@@ -200,13 +201,15 @@ def clients_by_method(
 
 
 def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float | None]], y_label: str) -> Drawing:
-    """A bar for each name and group, starting at 0; none where there is no number."""
-    drawing = Drawing(WIDTH, HEIGHT, title, f"{y_label} of {len(names)}: {', '.join(values)}.")
+    """A bar for each name and group, starting at 0; none where there is no number. Names may be long: where they are
+    turned, the drawing is higher."""
+    taller = max(0.0, min(LONGEST_BAR_NAME, _widest(names)) - LONGEST_NAME)
+    drawing = Drawing(WIDTH, HEIGHT + taller, title, f"{y_label} of {len(names)}: {', '.join(values)}.")
     several = len(values) > 1
     top = legend(drawing, [Key(group, colour(k), "square") for k, group in enumerate(values)] if several else [])
     everything = [value for group in values.values() for value in group if value is not None]
     reach = max([*everything, 0.0]) * 1.05, min([*everything, 0.0]) * 1.05
-    frame = _columns(drawing, names, (reach[1], reach[0] or 1.0), y_label, top)
+    frame = _columns(drawing, names, (reach[1], reach[0] or 1.0), y_label, top, LONGEST_BAR_NAME)
     slot = (frame.right - frame.left) / max(len(names), 1)
     width = 0.72 * slot / max(len(values), 1)
     for k, (group, heights) in enumerate(values.items()):
@@ -220,28 +223,39 @@ def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float |
     return drawing
 
 
-def _columns(drawing: Drawing, names: Sequence[str], y: tuple[float, float], y_label: str, top: float) -> Frame:
+def _columns(
+    drawing: Drawing,
+    names: Sequence[str],
+    y: tuple[float, float],
+    y_label: str,
+    top: float,
+    longest: float = LONGEST_NAME,
+) -> Frame:
     """A frame with a column for each of `names`; a prefix that all names share is written once, below, and names that
     do not fit side by side are turned."""
     names, common = _shortened(names)
     up = ticks(*y)
     left = 34 + max(text_width(text, SMALL) for text in tick_texts(up))
     slot = (drawing.width - 14 - left) / max(len(names), 1)
-    widest = max((text_width(name, SMALL) for name in names), default=0.0)
-    turned = widest > slot - 4
-    bottom = (28.0 if not turned else 14 + min(widest, 90.0)) + (20 if common else 0)
+    widest = min(_widest(names), longest)
+    turned = _widest(names) > slot - 4
+    bottom = (28.0 if not turned else 14 + WIDER * widest) + (20 if common else 0)
     frame = Frame(drawing, (-0.5, len(names) - 0.5), y, left, top, drawing.width - 14, drawing.height - bottom)
     frame.y_ticks(up)
     skipped = -(-13 // slot) if turned else 1
     for place, name in enumerate(names):
         x = frame.across(place)
         if turned and place % skipped == 0:
-            drawing.add(Text(x + 4, frame.bottom + 6, fitted(name, SMALL, 90), SMALL, "end", "soft", turned=True))
+            drawing.add(Text(x + 4, frame.bottom + 6, fitted(name, SMALL, longest), SMALL, "end", "soft", turned=True))
         elif not turned:
             drawing.add(Text(x, frame.bottom + 17, name, SMALL, "middle", "soft"))
     frame.names(common, y_label, below=bottom - 10)
     frame.edge()
     return frame
+
+
+def _widest(names: Sequence[str]) -> float:
+    return max((text_width(name, SMALL) for name in names), default=0.0)
 
 
 def _shortened(names: Sequence[str]) -> tuple[list[str], str]:
