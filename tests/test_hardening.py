@@ -18,6 +18,7 @@ from fedsac.attacks.scores import Borrow
 from fedsac.cli import main
 from fedsac.compute.samples import Samples
 from fedsac.config import DEFENCES
+from fedsac.core.allocation import allocate_unchecked, reputation
 from fedsac.core.slow_lengths import share_of_neurons, slow_lengths
 from fedsac.core.slow_order import SETTLED, slowed
 from fedsac.core.units import Layout
@@ -32,6 +33,7 @@ from fedsac.methods.base import Task, Updates
 from fedsac.methods.fedsac import FedSAC
 from fedsac.runs import hardening
 from fedsac.runs.start import resume
+from fedsac.runs.watcher import Watcher
 
 QUICK = Config(clients=8, rounds=10, hidden=(32, 32), seed=1, standalone_steps=200, eval_every=5)
 
@@ -339,43 +341,58 @@ def test_lengths_are_carried_over_by_name():
 
     other, now = carried([0.8, 0.9, 0.4])
     assert other.now(now).tolist() == [100, 50, 40], "who joins begins with its share, who stays has what it had"
-    assert other.granted.tolist() == [[100, 70, 50], [100, 70, 50], [90, 70, 30]], "and no round has passed"
+    assert other.granted.tolist() == [[100, 50, 50], [100, 50, 50], [90, 50, 30]], "and no round has passed"
     after = slow_lengths(torch.tensor([100, 90, 60]), now, other)
-    assert after.now(now).tolist() == [100, 70, 40], "once it was granted in three rounds"
+    assert after.now(now).tolist() == [100, 50, 40]
+    for _ in range(2):
+        after = slow_lengths(torch.tensor([100, 90, 60]), now, after)
+    assert after.now(now).tolist() == [100, 90, 60], "once it was granted in three rounds"
     fallen, now = carried([0.8, 0.9, 0.01])
     assert fallen.now(now).tolist() == [100, 50, 30]  # of what was granted before and now, the less
     after = slow_lengths(torch.tensor([100, 90, 7]), now, fallen)
-    assert after.now(now).tolist() == [100, 70, 7], "who comes back with a copy is not paid for what it had"
+    assert after.now(now).tolist() == [100, 50, 7], "who comes back with a copy is not paid for what it had"
 
 
 FEW = {"a": 0.2, "b": 0.6}
 MORE = FEW | {"c": 0.7}
 
 
-def slow_states(method, members, rounds=6, then=None):
-    """The states of a slow FedSAC after each round of the clients `members` (contributions by name), whose models stay
-    what they are; after the first the clients are those of `then`."""
+def slow_task(clients):
+    """A server's task with these clients (contributions by name), and twelve rounds."""
     v, rng = perceptron()[2:]
     layout = Layout((4, 40, 3))
     model = torch.from_numpy(rng.normal(0, 0.5, layout.parameters))
+    return Task(layout, model, tuple(clients), (20,) * len(clients), tuple(clients.values()), v, rounds=12, seed=0)
 
-    def task_of(clients):
-        c = tuple(clients.values())
-        return Task(layout, model, tuple(clients), (20,) * len(c), c, v, rounds=12, seed=0)
 
-    task = task_of(members)
+def slow_states(method, members, rounds=6, then=None):
+    """The states of a slow FedSAC after each round of the clients `members`, whose models are noise; after the first
+    the clients are those of `then`."""
+    task = slow_task(members)
     state, states = method.start(task), []
     for round in range(rounds):
         if round == 1 and then is not None:
-            before, task = task.clients, task_of(then)
+            before, task = task.clients, slow_task(then)
             state = method.carry_over(task, state, before)
         sent = method.assign(task, state)
-        noise = torch.from_numpy(np.random.default_rng(round).normal(0, 0.3, layout.parameters))
+        noise = torch.from_numpy(np.random.default_rng(round).normal(0, 0.3, len(task.initial)))
         models = torch.stack([sent.model(i) + noise for i in range(len(task.clients))])
-        answered = tuple(range(len(task.clients)))
-        state = method.learn(task, state, Updates(round, answered, models, sent))
+        state = method.learn(task, state, Updates(round, tuple(range(len(task.clients))), models, sent))
         states.append(state)
     return states
+
+
+def test_who_joins_late_begins_with_its_share_and_who_comes_back_as_a_thief_with_what_is_granted():
+    method = FedSAC(slow=True, beta=1.0)
+    state = slow_states(method, FEW)[-1]
+    before = state["neurons"].sum(1).tolist()
+    joined = method.carry_over(slow_task(FEW | {"d": 0.1}), state, tuple(FEW))["neurons"].sum(1).tolist()
+    assert joined == [*before, 24], "exp(.1 - .6) of 40 neurons"
+    lower = slow_task({"a": 0.01, "b": 0.6})
+    importance = lower.importance(state["model"])
+    granted = int(allocate_unchecked(importance, reputation([0.01, 0.6], 1.0), state["mean ranks"])[0].sum())
+    fallen = method.carry_over(lower, state, tuple(FEW))["neurons"].sum(1).tolist()
+    assert fallen == [granted, 40] and granted < before[0]
 
 
 def test_who_stays_goes_on_earning_when_a_better_client_joins():
@@ -421,6 +438,28 @@ def test_hoarders_hold_what_they_are_paid_and_a_little_of_the_first_rounds(metho
 
 
 # -- what clients were sent before
+
+
+def test_a_group_s_own_steps_are_not_what_is_usual():
+    vectors = {name: torch.full((2,), float(k)) for k, name in enumerate("abc")}
+    assert hardening._others(vectors, ["a", "c"], torch.zeros(2)).tolist() == [[1, 1]]
+    assert hardening._others(vectors, "abc", torch.zeros(2)).shape == (0, 2)
+
+
+class Notes(Watcher):
+    def __init__(self):
+        self.said = []
+
+    def note(self, text):
+        self.said.append(text)
+
+
+def test_who_is_suspected_is_said_once_until_it_no_longer_is():
+    notes = Notes()
+    result = fedsac.run(QUICK.replace(attack="late-switch", hardened="work", rounds=12), watcher=notes)
+    suspected = [set(), *(set(record.get("suspected", {})) for record in result.records)]
+    new = sum(len(after - before) for before, after in itertools.pairwise(suspected))
+    assert sum("is suspected" in text for text in notes.said) == new < sum(map(len, suspected))
 
 
 def test_what_a_client_was_sent_is_remembered_by_its_name():

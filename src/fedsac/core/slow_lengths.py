@@ -38,10 +38,11 @@ class SlowLengths:
         who joins begins with what is granted to it, at most `most` [N]. No round has passed: nobody's prefix grows."""
         rows = [before.index(name) if name in before else -1 for name in clients]
         new = torch.tensor([row < 0 for row in rows], device=self.earned.device)
-        history = torch.where(new, granted, self.granted[:, rows])
+        first = torch.minimum(granted, most)
+        history = torch.where(new, first, self.granted[:, rows])
         history[-1] = torch.minimum(history[-1], granted)
         return SlowLengths(
-            torch.where(new, torch.minimum(granted, most), self.earned[rows]),
+            torch.where(new, first, self.earned[rows]),
             torch.where(new, contributions, self.at[rows]),
             history,
         )
