@@ -15,6 +15,7 @@ from fedsac.attacks.distilling import student
 from fedsac.attacks.hoarding import hoarded, put_by, union
 from fedsac.attacks.poisoned_data import TARGET, triggered
 from fedsac.attacks.who import attackers
+from fedsac.cli import main
 from fedsac.clients.population import Clients
 from fedsac.clients.training import Job, train
 from fedsac.compute.samples import Samples
@@ -535,3 +536,27 @@ def test_attacks_share_a_stack_with_honest_runs_and_change_nothing_there():
 def test_every_attack_says_what_it_does_and_leaves_an_honest_client(name):
     assert ATTACKS.resolve(name).__doc__ and ATTACKS.resolve(name).__doc__ != Attack.__doc__
     assert 1 <= made(name).parties <= 2
+
+
+def test_what_is_not_as_in_an_ordinary_run_is_said_wherever_the_run_is_named(tmp_path, capsys):
+    out = tmp_path / "run"
+    quick = ["--clients", "3", "--rounds", "1", "--hidden", "8", "--standalone-steps", "5"]
+    assert main(["run", *quick, "--attack", "zero", "--attackers", "client-02", "--hardened", "--out", str(out)]) == 0
+    said = "seed 0, attack zero by client-02, hardened all"
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert said in (out / "README.md").read_text() and said in (out / "report.html").read_text()
+    assert main(["run", *quick, "--behaviour", "absent:0.5", "--out", str(tmp_path / "absent")]) == 0
+    assert "seed 0, behaviour absent:0.5" in (tmp_path / "absent" / "README.md").read_text()
+    assert Config().conduct_named == ""
+
+
+def test_help_says_the_defaults_of_the_command(capsys):
+    for command, says in (
+        ("attack", ("as many as there are files [12]", "always is [none but that]")),
+        ("compare", ("as many as there are files [10]", "always is [10]")),
+        ("run", ("always is [1]",)),
+    ):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        shown = " ".join(capsys.readouterr().out.split())
+        assert all(text in shown for text in says), command

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -307,3 +308,18 @@ def test_methods_are_listed_with_their_citations(capsys):
     assert main(["methods", "cgsv"]) == 0
     out = capsys.readouterr().out
     assert "NeurIPS 2021" in out and "--set beta=1.0" in out
+
+
+def test_a_run_that_was_given_more_rounds_is_not_compared_with_the_others(tmp_path, capsys):
+    """It would be another length of training, in a table that says one."""
+    out = tmp_path / "out"
+    compare(Config(rounds=2, clients=3, hidden=(8,)), ["fedsac", "fedavg"], 1, out)
+    before = (out / "results.json").read_bytes()
+    fedsac.resume(out / "fedsac-seed0", rounds=3)
+    assert main(["compare", "--resume", str(out)]) == 2
+    assert "fedsac-seed0 was given 3 rounds, and the comparison has 2: remove that folder" in capsys.readouterr().err
+    assert (out / "results.json").read_bytes() == before
+    shutil.rmtree(out / "fedsac-seed0")
+    assert main(["compare", "--resume", str(out)]) == 0 and (out / "results.json").read_bytes() == before
+    said = " ".join(capsys.readouterr().out.split())
+    assert "lose: how many clients are paid less than they have alone" in said

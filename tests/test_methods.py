@@ -216,3 +216,25 @@ def test_options_come_as_text_or_as_values():
     assert make(TINY.replace(method="fedsac", beta=7)).beta == 7.0
     assert make(TINY.replace(method="cgsv", data="cifar10")).length == 0.15
     assert make(TINY.replace(method="cgsv")).length == 0.5
+
+
+def test_a_method_that_assigns_something_else_is_named(tmp_path, monkeypatch):
+    (tmp_path / "threes.py").write_text("""from dataclasses import dataclass
+
+import fedsac
+
+
+@dataclass(frozen=True)
+class Threes(fedsac.Method):
+    def start(self, task):
+        return {"model": task.initial}
+
+    def assign(self, task, state):
+        return 3
+
+    def learn(self, task, state, updates):
+        return state
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(FedsacError, match=r"method threes:Threes: assign must return a fedsac.Assignment, not int"):
+        fedsac.run(Config(method="threes:Threes", rounds=1, clients=2, hidden=(4,), standalone_steps=2))

@@ -52,7 +52,7 @@ class Config:
         None, "pow (default), cla, dir:ALPHA, dir-class:ALPHA, iid or module:function; own silos have none"
     )
     method: str = _option("fedsac", "a method's name (`fedsac methods` lists them), or module:Class")
-    clients: int | None = _option(None, "number of clients (10; own silos: as many as there are files)")
+    clients: int | None = _option(None, "number of clients; own silos: as many as there are files")
     rounds: int = _option(100, "rounds of training")
     beta: float = _option(5.0, "how steeply reputation falls with contribution (Eq. 5)")
     lr: float = _option(0.05, "learning rate of the clients")
@@ -265,6 +265,16 @@ class Config:
     def seeds_named(self) -> str:
         """The seeds, for people: "seed 3", or "seed 3, split seed 0"."""
         return f"seed {self.seed}" + ("" if self.split_seed is None else f", split seed {self.split_seed}")
+
+    @property
+    def conduct_named(self) -> str:
+        """What is not as in an ordinary run, for people: ", attack zero by client-03, hardened work". Else nothing."""
+        attack = None if self.attack is None else f"attack {self.attack}"
+        if attack is not None and self.attackers is not None:
+            attack += f" by {self.attackers}"
+        hardened = None if self.hardened is None else f"hardened {self.hardened}"
+        behaviour = None if self.behaviour is None else f"behaviour {self.behaviour}"
+        return "".join(f", {one}" for one in (attack, hardened, behaviour) if one is not None)
 
     @property
     def decided_by(self) -> str:

@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
     )
     command.add_argument("names", nargs="?", metavar="A,B", help="attacks, with commas between, or all [all]")
     command.add_argument("--list", action="store_true", help="the attacks there are")
-    add_settings(command, without=OWN)
+    add_settings(command, without=OWN, defaults={"clients": CLIENTS, "eval_every": "none but that"})
     command.add_argument("--methods", default=METHODS, metavar="A,B", help=f"methods [{METHODS}]")
     command.add_argument(
         "--attackers",
@@ -151,7 +151,7 @@ def show(rows: list[Any], config: Config) -> None:
     from rich.table import Table
 
     from fedsac.core.metrics import display_name
-    from fedsac.runs.attack_table import COLUMNS, said_of_wrecks
+    from fedsac.runs.attack_table import COLUMNS, EXPLAINED, said_of_wrecks
 
     view = Table(title=f"last round, scored by {display_name(config.metric)}: means over seeds, in points")
     view.add_column("attack", no_wrap=True)
@@ -171,6 +171,7 @@ def show(rows: list[Any], config: Config) -> None:
     console.print(view)
     for line in said_of_wrecks(rows):
         console.print(line)
+    console.print(f"{EXPLAINED} ±: half of the 95 % interval.")
 
 
 def _cell(row: Any, key: str, heading: str, factor: float, digits: int) -> str:

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
         f"own. Runs are evaluated every {EVAL_EVERY} rounds, unless --eval-every says otherwise.",
         allow_abbrev=False,
     )
-    add_settings(command, without=("method", "options"))
+    add_settings(command, without=("method", "options"), defaults={"eval_every": EVAL_EVERY})
     command.add_argument("--methods", default="all", metavar="A,B", help="methods, with commas between, or all [all]")
     command.add_argument(
         "--set",
@@ -166,6 +166,14 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
+EXPLAINED = (
+    "in BCF, alpha-BCF: shares of clients inside (alpha-BCF: FedRAC's). best, mean, min: of the rewards. MCG, CGS: "
+    "mean and deviation of reward less contribution. lose: how many clients are paid less than they have alone. "
+    "global: the common model. MB down: sent to all clients in a round. -: there is no such number, as gamma* where "
+    "the best reward is below the best contribution."
+)
+
+
 def show(table: list[Any], label: str, metric: str) -> None:
     from rich.console import Console
     from rich.measure import Measurement
@@ -190,6 +198,7 @@ def show(table: list[Any], label: str, metric: str) -> None:
         view = _view(f"{title} over seeds; the best in bold", shown, columns, deviations=False)
         view.caption = "The terminal is narrow: results.csv has the deviations and all columns."
     console.print(view)
+    console.print(EXPLAINED)
 
 
 def _view(title: str, rows: list[Any], columns: list[Any], *, deviations: bool) -> Any:

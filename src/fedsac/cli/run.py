@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,9 @@ def add(commands: Any) -> None:
     command.set_defaults(do=do)
 
 
-def add_settings(command: Any, without: tuple[str, ...] = ()) -> None:
-    """Add a flag for every setting, and --config and --preset, which give many at once."""
+def add_settings(command: Any, without: tuple[str, ...] = (), defaults: Mapping[str, object] | None = None) -> None:
+    """Add a flag for every setting, and --config and --preset, which give many at once. `defaults` are those of the
+    command where they are not a run's own."""
     for option in fields(Config):
         if option.name in without:
             continue
@@ -49,7 +51,8 @@ def add_settings(command: Any, without: tuple[str, ...] = ()) -> None:
                 "--set", dest="options", action="append", metavar="NAME=VALUE", help=str(option.metadata["help"])
             )
             continue
-        default = "" if option.default is None else f" [{_shown(option.default)}]"
+        value = ({"clients": 10} | dict(defaults or {})).get(option.name, option.default)
+        default = "" if value is None else f" [{_shown(value)}]"
         command.add_argument(
             "--" + option.name.replace("_", "-"),
             type=whole_numbers if option.name == "hidden" else PARSERS[option.type],  # type: ignore[index]

@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
         f"{EVAL_EVERY} rounds, unless --eval-every says otherwise.",
         allow_abbrev=False,
     )
-    add_settings(command, without=("options",))
+    add_settings(command, without=("options",), defaults={"eval_every": EVAL_EVERY})
     command.add_argument(
         "--set",
         dest="swept",

@@ -22,6 +22,7 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
     console = console or Console(highlight=False, markup=False, emoji=False)
     config, metric = result.config, display_name(result.config.metric)
     about = f"{config.method} on {config.data}, {config.scene}: round {config.rounds}, {config.seeds_named}"
+    about += config.conduct_named
     clients = Table(title=f"{about}, scored by {metric}")
     clients.add_column("client", overflow="fold")
     deciding = result.contributions.deciding

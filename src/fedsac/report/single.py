@@ -35,7 +35,7 @@ def subtitle(run: Run) -> str:
     network = f"hidden layers of {layers} neurons"
     if c.network != "mlp":
         network = f"network {c.network} with {sum(c.hidden)} units in {len(c.hidden)} groups"
-    size = f"{len(run.clients)} clients, {c.rounds} rounds, {c.seeds_named}, {network}"
+    size = f"{len(run.clients)} clients, {c.rounds} rounds, {c.seeds_named}{c.conduct_named}, {network}"
     return f"{size}, scored by {run.metric}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedsac.atomic import write_atomic
-from fedsac.config import FORMAT_VERSION, RULES, Config, check_rules_in, check_version, settings_in
+from fedsac.config import FORMAT_VERSION, RULES, Config, check_rules_in, check_version, read, settings_in
 from fedsac.doors import METHODS
 from fedsac.errors import FedsacError
 from fedsac.methods import make, method_class
@@ -118,6 +118,16 @@ def carry_out(plan: Plan, out: Path, watcher: Watcher | None = None, workers: Wo
         raise
 
 
+def _refuse_longer(path: Path, config: Config) -> None:
+    """Raise where a run was given more rounds than the comparison has: beside the others it would not be the same."""
+    rounds = int(read(path / "config.toml").get("rounds", config.rounds))
+    if rounds != config.rounds:
+        raise FedsacError(
+            f"{path} was given {rounds} rounds, and the comparison has {config.rounds}: remove that folder, and the "
+            "same command carries it out again; fedsac report shows runs of different lengths side by side"
+        )
+
+
 def resume_compare(out: Path, watcher: Watcher | None = None, workers: Workers | None = None) -> list[Row]:
     """Go on with an interrupted comparison."""
     try:
@@ -134,6 +144,7 @@ def resume_compare(out: Path, watcher: Watcher | None = None, workers: Workers |
     configs = {out / name: Config(**settings_in(settings, out / LIST)) for name, settings in runs.items()}
     for path, config in configs.items():
         begin_folder(path, config)  # where it was killed before this run had one
+        _refuse_longer(path, config)
     if workers is not None:
         spread(configs, workers, watcher or Watcher())
     return _written(resume_together([out / name for name in runs], watcher, every_round=False), out, varied)

@@ -287,10 +287,14 @@ def _keys_of(config: Config) -> str:
 
 
 def _readme(config: Config) -> str:
+    # Neither is known before the data is read.
+    where = "" if config.scene is None else f", scene {config.scene}"
+    clients = "" if config.clients is None else f", {config.clients} clients"
     return f"""# A run of fedsac
 
-{config.method} on {config.data}, scene {config.scene}, {config.clients} clients, {config.rounds} rounds,
-{config.seeds_named}; contributions and rewards are scored by {display_name(config.metric)}. Everything here has
+{config.method} on {config.data}{where}{clients}, {config.rounds} rounds, {config.seeds_named}{config.conduct_named}.
+
+Contributions and rewards are scored by {display_name(config.metric)}. Everything here has
 format version {FORMAT_VERSION}; what the numbers mean are rules {RULES} (fedsac's docs/decisions.md). This page is
 README.md; beside it:
 

@@ -140,6 +140,11 @@ class Running:
     def assign(self) -> None:
         """Let the method say what each client is given now."""
         self.assignment = self.method.assign(self.task, self.state)
+        if not isinstance(self.assignment, Assignment):
+            raise FedsacError(
+                f"method {self.prepared.config.method}: assign must return a fedsac.Assignment, not "
+                f"{type(self.assignment).__name__} (docs/adding-a-method.md)"
+            )
         if self.assignment.neurons is not self._counted:  # most methods give whole models, always
             self._counted = self.assignment.neurons
             self.submodels = self.prepared.layout.submodels(self._counted)
