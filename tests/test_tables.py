@@ -308,3 +308,11 @@ def test_a_run_with_a_schema_goes_on_and_a_changed_schema_is_other_data():
     (folder / "schema.toml").write_text(text.replace('fill = "F"', 'fill = "M"').replace("fill = 1000", "fill = 900"))
     assert (folder / "schema.toml").read_text() != text
     assert main(["run", "--resume", "run", "--rounds", "4"]) == 2
+
+
+def test_classes_that_differ_in_case_or_spaces_alone_are_said(capsys):
+    rows = [f"{i % 7},{i * 3 % 11},{('ill', 'well', 'ILL', 'very  well')[i % 4]}" for i in range(80)]
+    Path("own.csv").write_text("\n".join(["a,b,outcome", *rows]) + "\n")
+    assert main(["data", "check", "own.csv", "--label", "outcome"]) == 0
+    said = capsys.readouterr().out
+    assert "labels 'ILL', 'ill' differ in case or spaces alone: one class?" in said and "well' differ" not in said

@@ -92,12 +92,15 @@ def show(result: Result, console: Console | None = None, page: Path | None = Non
             f"{numbers['cgs']:.3f}",
         )
     console.print(labels)
+    missing = any(result.results[label][key] is None for label in LABELS for key in ("gamma", "gamma_limit"))
+    why = "; -: there is none, as where the best reward is below the best contribution" if missing else ""
     sent = result.summary()["bytes_per_round"]
     full = result.full_bytes * len(result.clients)
     console.print(
         f"gamma {_number(result.last['gamma'])} at the last round (gamma*: the most that BCF permits; attain.: "
         "what the best rule reaches when contributions are only known as the method knows them; best: of the rewards; "
-        "MCG, CGS: mean and standard deviation of the gains, reward less alone on the test set). On the "
+        "MCG, CGS: mean and standard deviation of the gains, reward less alone on the test set"
+        f"{why}). On the "
         f"wire, a round: {sent['down'] / 1e6:.2f} MB down, {sent['up'] / 1e6:.2f} MB up (full models: {full / 1e6:.2f} "
         f"MB each way). {result.seconds:.0f} s."
     )

@@ -1,6 +1,8 @@
 """What looks wrong with tables that can be read all the same: said before training, with the silo's name and the
 evidence, and left to people to decide."""
 
+from collections import defaultdict
+
 import numpy as np
 
 from fedsac.data.dataset import DataSet
@@ -27,6 +29,8 @@ def concerns_of(data: DataSet, metric: str | None = None) -> tuple[str, ...]:
         found = _identifiers(data, columns, whole) + _near_constant(data, columns, parts)
         if data.silos is not None:
             found += _label_clashes(data) + _units(data, columns, parts) + _flipped(data, parts)
+        else:
+            found += _spellings(data)
         if metric == ACCURACY:
             found += _unequal_classes(data, whole)
     return tuple(found)
@@ -83,6 +87,18 @@ def _commonest(values: np.ndarray) -> tuple[float, float]:
     """The commonest value, and the share of rows that have it."""
     different, counts = np.unique(values, return_counts=True)
     return float(different[counts.argmax()]), float(counts.max() / len(values))
+
+
+def _spellings(data: DataSet) -> list[str]:
+    """Classes that are probably one, written in several ways."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for label in data.classes:
+        alike[" ".join(str(label).casefold().split())].append(label)
+    return [
+        f"labels {some(own)} differ in case or spaces alone: one class? A schema says so (fedsac schema propose)"
+        for own in alike.values()
+        if len(own) > 1
+    ]
 
 
 def _label_clashes(data: DataSet) -> list[str]:
