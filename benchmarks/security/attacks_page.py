@@ -49,6 +49,7 @@ random, with every method's own numbers of that. *n wrecked*: in so many seeds t
 so that the run could not go on; they are in no mean.
 
 The defences were designed on the digits, on these seeds: there, the hardened columns are figures of design, not a test.
+Fashion-MNIST was made with `--only ours --methods fedsac --attacks ...`: FedSAC alone, and the attacks that are listed.
 """
 Values = dict[str, list[float]]
 
