@@ -33,7 +33,7 @@ from fedsac.methods.base import Task, Updates
 from fedsac.methods.fedsac import FedSAC
 from fedsac.runs import hardening
 from fedsac.runs.start import resume
-from fedsac.runs.watcher import Watcher
+from tests.test_behaviour import Notes
 
 QUICK = Config(clients=8, rounds=10, hidden=(32, 32), seed=1, standalone_steps=200, eval_every=5)
 
@@ -444,14 +444,6 @@ def test_a_group_s_own_steps_are_not_what_is_usual():
     vectors = {name: torch.full((2,), float(k)) for k, name in enumerate("abc")}
     assert hardening._others(vectors, ["a", "c"], torch.zeros(2)).tolist() == [[1, 1]]
     assert hardening._others(vectors, "abc", torch.zeros(2)).shape == (0, 2)
-
-
-class Notes(Watcher):
-    def __init__(self):
-        self.said = []
-
-    def note(self, text):
-        self.said.append(text)
 
 
 def test_who_is_suspected_is_said_once_until_it_no_longer_is():
