@@ -4,11 +4,12 @@ first-order approximation.
 A unit does nothing once the entries by which the rest of the network reads it are 0 (`UnitTable.readers`), so these
 alone are changed. The first-order (Taylor) approximation of that increase is minus the sum, over these entries, of
 entry times gradient: one forward and one backward pass for all units, where exact importance takes a forward pass for
-each.
+each: from the first layer that reads the unit, since the layers before it say what they say with it (`Replayed`).
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedsac.compute.replayed import Replayed
 from fedsac.core import given
 from fedsac.core.allocation import check_finite
 from fedsac.core.unit_table import UnitTable
@@ -55,21 +57,60 @@ def unit_importance(
 
 @torch.no_grad()
 def _exact(module: nn.Module, units: UnitTable, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
-    tensors = dict(module.named_parameters())
-    readers = [(tensors[name], axis, slots) for name, axis, slots in _readers(units, tensors)]
-    whole = _mean_loss(module, x, y, loss)
+    chunk = GPU_CHUNK_SAMPLES if x.is_cuda else CHUNK_SAMPLES
+    read = _read_by(module, units)
+    passes = Replayed(module)
     increases = torch.zeros(units.units, dtype=torch.float64, device=x.device)
-    for unit in range(units.units):
-        before = []
-        for tensor, axis, slots in readers:
-            if len(at := (slots == unit).nonzero().squeeze(1).to(tensor.device)):
-                before.append((tensor, axis, at, tensor.index_select(axis, at)))
-                tensor.index_fill_(axis, at, 0)
-        if before:
-            increases[unit] = _mean_loss(module, x, y, loss) - whole
-        for tensor, axis, at, entries in before:
-            tensor.index_copy_(axis, at, entries)
+    starts: dict[int, int] = {}
+    for x_part, y_part in zip(x.split(chunk), y.split(chunk), strict=True):
+
+        def mean_loss(said: Tensor, y_part: Tensor = y_part) -> Tensor:
+            """A float64 number on the device of the samples: nobody waits for it."""
+            return loss(said, y_part).double() * (len(y_part) / len(y))
+
+        whole = mean_loss(passes.first(x_part))
+        starts = starts or _starts(passes, read, x_part)
+        for unit, entries in read.items():
+            with _without(entries):
+                increases[unit] += mean_loss(passes.again(x_part, starts[unit])) - whole
     return increases.cpu()
+
+
+Entries = list[tuple[Tensor, int, Tensor]]
+"""By which a unit is read: tensors, an axis of each, and places on it."""
+
+
+def _read_by(module: nn.Module, units: UnitTable) -> dict[int, Entries]:
+    tensors = dict(module.named_parameters())
+    read: dict[int, Entries] = {}
+    for name, axis, slots in _readers(units, tensors):
+        for unit in slots[slots >= 0].unique().tolist():
+            at = (slots == unit).nonzero().squeeze(1).to(tensors[name].device)
+            read.setdefault(unit, []).append((tensors[name], axis, at))
+    return read
+
+
+def _starts(passes: Replayed, read: Mapping[int, Entries], x: Tensor) -> dict[int, int]:
+    """The call with which a pass without each unit may begin: all of them are tried before they are trusted, on one
+    unit each, to the last bit."""
+    starts = {unit: min(passes.start(tensor) for tensor, _, _ in entries) for unit, entries in read.items()}
+    for unit in {start: unit for unit, start in starts.items()}.values():
+        with _without(read[unit]):
+            said, expected = passes.again(x, starts[unit]), passes.again(x, 0)
+        if not torch.equal(said, expected):
+            return dict.fromkeys(starts, 0)  # a layer is read behind its back
+    return starts
+
+
+@contextmanager
+def _without(entries: Entries) -> Iterator[None]:
+    """Inside of the `with` block a unit does nothing: the entries by which it is read are 0."""
+    before = [tensor.index_select(axis, at) for tensor, axis, at in entries]
+    for tensor, axis, at in entries:
+        tensor.index_fill_(axis, at, 0)
+    yield
+    for (tensor, axis, at), values in zip(entries, before, strict=True):
+        tensor.index_copy_(axis, at, values)
 
 
 def _first_order(module: nn.Module, units: UnitTable, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
@@ -106,12 +147,3 @@ def _readers(units: UnitTable, tensors: dict[str, nn.Parameter]) -> Iterator[tup
         for axis, slots in enumerate(units.axes.get(name, ())):
             if slots is not None and not read[slots].all():
                 yield name, axis, torch.where(read[slots], -1, slots)
-
-
-def _mean_loss(module: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
-    """A float64 number on the device of the samples: nobody waits for it."""
-    chunk = GPU_CHUNK_SAMPLES if x.is_cuda else CHUNK_SAMPLES
-    total = torch.zeros((), dtype=torch.float64, device=x.device)
-    for x_part, y_part in zip(x.split(chunk), y.split(chunk), strict=True):
-        total += loss(module(x_part), y_part).double() * len(y_part)
-    return total / len(y)
