@@ -1,7 +1,8 @@
 """How fast networks that are no perceptrons train: `python -m benchmarks.networks [--device cuda] [--network cnn]`.
 
 Ratios within one run: a stack of members against one by one, each a plain loop of torch's autograd and SGD; what a
-client with half of the units takes, in time and bytes, against the whole; on a GPU, memory for each member.
+client with half of the units takes, in time and bytes, against the whole; on a GPU, memory for each member, and how
+near a step is to the device's measured limits.
 """
 
 import argparse
@@ -13,12 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.gpu import Limits, limits
 from benchmarks.timing import interleaved
 from fedsac.compute.modules.inputs import inputs
 from fedsac.compute.modules.stacked_training import train_stacked
 from fedsac.compute.modules.training import train_modules
-from fedsac.compute.modules.working import Working
+from fedsac.compute.modules.working import Working, activations
 from fedsac.compute.samples import Batches, Samples
 from fedsac.core.module_layout import ModuleLayout
 from fedsac.models.files import serialised_bytes
@@ -77,6 +80,21 @@ class Work:
         return self.layout.completed(half, torch.arange(self.layout.neurons)).expand(len(self.lr), -1)
 
 
+def share_of_limits(work: Work, seconds: float, limit: Limits) -> dict[str, float]:
+    """Of the time that a model's step takes, what it could not do without if memory or arithmetic alone limited it.
+    Memory: every weight is read on the way forth, and read and written by its update; what each layer says is written
+    and read, and so is its gradient; inputs are read twice. Arithmetic: as torch counts it, in float32."""
+    layout = work.layout
+    numbers = 3 * layout.parameters + 4 * BATCH * activations(layout)
+    with FlopCounterMode(display=False) as counted:
+        work.one_by_one(1)
+    times = {
+        "memory": (4 * numbers + 2 * BATCH * int(np.prod(SHAPE))) / limit.bytes,
+        "arithmetic in float32": counted.get_total_flops() / STEPS / limit.operations["float32"],
+    }
+    return {name: round(least / seconds, 3) for name, least in times.items()}
+
+
 def waiting(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """The work, and waiting until a GPU has done it."""
 
@@ -88,7 +106,9 @@ def waiting(work: Callable[[], None], device: torch.device) -> Callable[[], None
     return done
 
 
-def measure(named: str, members: int, device: torch.device, repetitions: int) -> dict[str, object]:
+def measure(
+    named: str, members: int, device: torch.device, repetitions: int, limit: Limits | None
+) -> dict[str, object]:
     """Milliseconds of a model-step, and ratios."""
     work = Work.make(named, members, device)
     few = min(members, ONE_BY_ONE)
@@ -118,6 +138,8 @@ def measure(named: str, members: int, device: torch.device, repetitions: int) ->
         torch.cuda.reset_peak_memory_stats(device)
         work.stack()
         found["peak GPU megabytes a member"] = round(torch.cuda.max_memory_allocated(device) / 1e6 / members, 1)
+    if limit is not None:
+        found["share of the limit"] = share_of_limits(work, each["stack"] / 1e3, limit)
     return found
 
 
@@ -128,9 +150,11 @@ def main() -> None:
     parser.add_argument("--members", default="10,50,350", metavar="N,N")
     parser.add_argument("--repetitions", type=int, default=5)
     chosen = parser.parse_args()
+    device = torch.device(chosen.device)
+    limit = limits() if device.type == "cuda" else None
     for named in chosen.network.split(","):
         for members in map(int, chosen.members.split(",")):
-            print(json.dumps(measure(named, members, torch.device(chosen.device), chosen.repetitions)), flush=True)
+            print(json.dumps(measure(named, members, device, chosen.repetitions, limit)), flush=True)
 
 
 if __name__ == "__main__":

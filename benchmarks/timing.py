@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,9 @@ MEMORY_BYTES = 3 * 4 * MEMORY_SIZE  # two arrays read, one written; that a cache
 
 
 def show(title: str, head: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console  # here: a machine that only computes may not have it
+    from rich.table import Table
+
     table = Table(title=title)
     for i, name in enumerate(head):
         table.add_column(name, justify="right" if i else "left")
