@@ -18,11 +18,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.gpu import Limits, limits
 from benchmarks.timing import interleaved
+from fedsac.compute.cuda import precision
 from fedsac.compute.modules.inputs import inputs
 from fedsac.compute.modules.stacked_training import train_stacked
 from fedsac.compute.modules.training import train_modules
 from fedsac.compute.modules.working import Working, activations
 from fedsac.compute.samples import Batches, Samples
+from fedsac.config import PRECISIONS
 from fedsac.core.module_layout import ModuleLayout
 from fedsac.models.files import serialised_bytes
 from fedsac.models.start import NetworkSpec, initial_network
@@ -148,13 +150,16 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--network", default="cnn,resnet18:16", metavar="A,B")
     parser.add_argument("--members", default="10,50,350", metavar="N,N")
+    parser.add_argument("--precision", default="float32", choices=PRECISIONS)
     parser.add_argument("--repetitions", type=int, default=5)
     chosen = parser.parse_args()
     device = torch.device(chosen.device)
     limit = limits() if device.type == "cuda" else None
     for named in chosen.network.split(","):
         for members in map(int, chosen.members.split(",")):
-            print(json.dumps(measure(named, members, device, chosen.repetitions, limit)), flush=True)
+            with precision.using(chosen.precision, device):
+                found = measure(named, members, device, chosen.repetitions, limit)
+            print(json.dumps({"precision": chosen.precision} | found), flush=True)
 
 
 if __name__ == "__main__":
