@@ -149,6 +149,29 @@ class Interrupt(fedsac.Watcher):
         raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("command", [["run", "--network"], ["inspect", "--input", "1,8,8"]])
+def test_a_network_that_cannot_be_traced(command, tmp_path):
+    """One line that names the line of the network's own code; torch would print its graph, and log. In a process of
+    its own: torch's handlers keep the stderr that they found."""
+    (tmp_path / "branching.py").write_text(
+        "import math\nimport torch\nfrom torch import nn\n\nclass Branching(nn.Module):\n"
+        "    def __init__(self, features, classes):\n        super().__init__()\n"
+        "        self.first, self.last = nn.Linear(features, 8), nn.Linear(8, classes)\n\n"
+        "    def forward(self, x):\n        h = torch.relu(self.first(x.flatten(1)))\n"
+        "        return self.last(h) if h.sum() > 0 else self.last(2 * h)\n\n"
+        "def network(shape, classes):\n    return Branching(math.prod(shape), classes)\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    whole = [sys.executable, "-m", "fedsac", *command, "branching:network"]
+    done = subprocess.run(whole, capture_output=True, text=True, env=env, cwd=tmp_path)
+    said = done.stderr.splitlines()
+    assert done.returncode == 2 and len(said) == 1 and len(said[0]) < 500
+    assert said[0].startswith(
+        f"fedsac: Branching cannot be traced at {tmp_path / 'branching.py'}, line 12 (return self"
+    )
+    assert "depends on the numbers in its input" in said[0] and "torch.where" in said[0] and "units_by_hand" in said[0]
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
