@@ -186,15 +186,17 @@ def same_clients(runs: Sequence[Run]) -> bool:
 def _clients(groups: Sequence[Group], width: float = WIDTH) -> Drawing:
     runs = [run for group in groups for run in group.runs]
     names = runs[0].clients
-    alone = [100 * sum(run.contributions.test[i] for run in runs) / len(runs) for i in range(len(names))]
-    paid = {
-        group.name: [
-            100 * sum(run.last["rewards"][i] for run in group.runs) / len(group.runs) for i in range(len(names))
-        ]
-        for group in groups
-    }
+    alone = _means([run.contributions.test for run in runs])
+    own = {group.name: _means([run.contributions.test for run in group.runs]) for group in groups}
+    paid = {group.name: _means([run.last["rewards"] for run in group.runs]) for group in groups}
+    differ = len({tuple(each) for each in own.values()}) > 1  # as in a sweep of what clients train alone with
     title = f"Reward of each client by {', '.join(groups[0].varied) or 'method'}"
-    return clients_by_method(title, names, alone, paid, f"{runs[0].score} (%)", width)
+    return clients_by_method(title, names, alone, paid, f"{runs[0].score} (%)", width, own if differ else None)
+
+
+def _means(each: Sequence[Sequence[float]]) -> list[float]:
+    """The mean of every client, in percent."""
+    return [100 * sum(values) / len(each) for values in zip(*each, strict=True)]
 
 
 def _over_rounds(group: Group, key: str, scale: float) -> Series:

@@ -215,9 +215,9 @@ class Folder:
             model(f"rewards/{result.clients[i]}.safetensors", network, i)
         if result.confusion is not None:
             self._write("confusion.json", _compact(result.confusions()))
-        lacks = () if keep_models else ("rewards", "checkpoints")
-        lacks += () if result.global_model is not None else ("global.safetensors",)
-        lacks += () if result.confusion is not None else ("confusion.json",)
+        lacks = [] if keep_models else ["rewards", "checkpoints"]
+        lacks += ["global.safetensors"] if result.global_model is None else []
+        lacks += ["confusion.json"] if result.confusion is None else []
         self._write("README.md", _readme(self.config, lacks).encode())
         self._write("summary.json", _json(result.summary()))
         if not keep_models:
