@@ -215,6 +215,7 @@ def test_onnx_gives_the_same_probabilities(capsys):
 
     assert main(["run", *QUICK, "--out", "run"]) == 0
     assert main(["export", "run/rewards/client-02.safetensors"]) == 0
+    assert "x [n, 64] float32: rows of features" in capsys.readouterr().out
     x = load_digits().data.astype(np.float32)
     session = onnxruntime.InferenceSession("run/rewards/client-02.onnx", providers=["CPUExecutionProvider"])
     ours = ModelFile.load(Path("run/rewards/client-02.safetensors")).probabilities(x)

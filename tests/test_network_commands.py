@@ -66,10 +66,14 @@ def test_predict_and_export_give_the_same_probabilities(finished, images, tmp_pa
     assert "accuracy" in capsys.readouterr().err
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert main(["export", str(reward), "--out", str(tmp_path / "out.onnx"), *own]) == 0
+    said = "x [n, 192] float32: images [n, 8, 8, 3], channels last, each flattened to a row, as they stand in the data"
+    said += " (values up to 255); the file normalises them itself"
+    assert f"out.onnx: takes {said}; gives probabilities [n, 3]" in capsys.readouterr().out
     model = ModelFile.load(reward, "tests.networks:tiny")
     x = np.load(images / "last.npz")["x"].reshape(400, -1)
     expected = model.probabilities(x)
     session = runtime.InferenceSession(str(tmp_path / "out.onnx"), providers=["CPUExecutionProvider"])
+    assert session.get_modelmeta().custom_metadata_map["takes"] == said
     (got,) = session.run(None, {"x": x.astype(np.float32)})
     assert np.abs(got - expected).max() < 1e-5
     assert [row["class"] for row in rows] == [model.classes[k] for k in expected.argmax(1)]
