@@ -14,7 +14,7 @@ from fedsac.report.shapes import Drawing
 from fedsac.report.significance import PAGE_EXPLAINED, of_splits, significance_tables
 from fedsac.report.warned import warned
 from fedsac.runs.comparison import COLUMNS as MEASURED
-from fedsac.runs.comparison import Row, measured, seeds_of, subject
+from fedsac.runs.comparison import ONLY_LAST, Row, measured, only_last, seeds_of, subject
 from fedsac.runs.labels import LABELS
 
 # Columns of fedsac.runs.comparison that are shown: key, heading, factor and digits.
@@ -221,7 +221,10 @@ def body(runs: Sequence[Run], drawn: Sequence[Figure]) -> str:
     parts.append(grid(*(figure(entry) for entry in drawn)))
     if not same_clients(runs):
         parts.append(paragraph("Clients are not shown side by side: the runs do not have the same ones.", "note"))
-    parts.append(section(f"{heading} at other rounds", _methods(rows, "selected"), _methods(rows, "best")))
+    others = (
+        (paragraph(ONLY_LAST, "note"),) if only_last(rows) else (_methods(rows, "selected"), _methods(rows, "best"))
+    )
+    parts.append(section(f"{heading} at other rounds", *others))
     parts += [_significance(rivals) for rivals in rival_groups(groups)]
     parts.append(section("Every run", _runs(groups)))
     return "".join(parts)
@@ -250,7 +253,8 @@ def _significance(rivals: Sequence[Group]) -> str:
         return ""
     said = paragraph(f"{PAGE_EXPLAINED} {of_splits(rows)}", "note")
     heading = f"Which {subject(rows)} is significantly first"
-    return section(heading, *(significance_tables(rows, label) for label in LABELS), said)
+    labels = LABELS[:1] if only_last(rows) else LABELS
+    return section(heading, *(significance_tables(rows, label) for label in labels), said)
 
 
 def _runs(groups: Sequence[Group]) -> str:
