@@ -10,7 +10,7 @@ import pytest
 from fedsac import FedsacError
 from fedsac.cli import main
 from fedsac.config import Config
-from fedsac.runs.attack_table import Done, Row, detected, measured
+from fedsac.runs.attack_table import Done, Row, against_clean, detected, measured
 from fedsac.runs.attacking import Study, attacks_named, begin, begun, carry_out
 from fedsac.runs.watcher import Watcher
 from fedsac.runs.workers import Workers
@@ -40,6 +40,14 @@ def test_the_columns_by_hand():
     assert found["over_best"] == pytest.approx(0)
     assert found["best_loss"] == pytest.approx(0.1) and found["mean_loss"] == pytest.approx((0.1 - 0.02) / 2)
     assert found["success"] == 0.4 and found["recall"] is None and found["false_positives"] is None
+    paid, was = {"a": 0.52, "b": 0.65, "c": 0.8, "d": 0.8}, {"a": 0.5, "b": 0.7, "c": 0.8, "d": 0.9}
+    outcome = {"attackers": ["b", "c"], "kept": None, "one_party": False, "success": [0.1, 0, 0, 0.4]}
+    whole = against_clean(paid, was, outcome, {"a", "b"})
+    assert whole["one_loss"] == pytest.approx(0.1) and whole["mean_success"] == pytest.approx(0.25)
+    assert whole["recall"] == whole["false_positives"] == 0.5
+    assert {
+        key: whole[key] for key in ("gain", "over_lowest", "best_loss", "mean_loss", "success")
+    }.items() <= found.items()
 
 
 def test_what_is_kept_counts_and_a_coalition_is_one_party():
@@ -191,6 +199,8 @@ def test_the_list_names_every_attack(capsys):
     assert main(["attack", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0].split(":")[0] for line in lines] == list(ATTACKS)
+    for line, entry in zip(lines, ATTACKS.entries.values(), strict=True):  # below each other
+        assert line.index(f" {entry.what}") == lines[0].index(" sends back")
 
 
 def test_a_study_of_own_data_is_resumed_from_any_folder(tmp_path, monkeypatch):

@@ -77,14 +77,25 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(capsys):
     [
         (["run", "--rounds", "0"], "rounds must be a whole number of at least 1, not 0"),
         (["run", "--rounds", "many"], "argument --rounds: invalid int value: 'many'"),
-        (["run", "--round", "3"], "unrecognized arguments: --round 3"),
-        (["run", "--hidden", "10,x"], "argument --hidden"),
+        (["run", "--round", "3"], "unrecognized arguments: --round 3 (did you mean --rounds?) (see fedsac run --help)"),
+        (["run", "--methdo=fedavg"], "(did you mean --method?) (see fedsac run --help)"),
+        (["federation", "status", "x", "--jsn"], "--jsn (did you mean --json?) (see fedsac federation status --help)"),
+        (["run", "--zzz"], "unrecognized arguments: --zzz (see fedsac run --help)"),
+        (
+            ["run", "--hidden", "10,x"],
+            "argument --hidden: must be whole numbers, one for each hidden layer with commas",
+        ),
         (["run", "--scene", "pow:"], "scene pow takes no parameter"),
+        (["run", "--scene", "dri:1"], "'dri:1' is neither a name (did you mean dir?) nor module:attribute"),
         (["run", "--scene", "pov"], "no scene 'pov' (did you mean pow?); there are pow"),
         (["run", "--method", "fedsad"], "no method 'fedsad'"),
         (["run", "--data", "digit"], "digits"),
         (["run", "--data", "none.csv"], "none.csv"),
         (["run", "--config", "none.toml"], "none.toml: there is no such file"),
+        (["run", "--config", "/tmp"], "/tmp: is a folder; name a TOML file"),
+        (["attack", "zero", "--clients", "2"], "attackers median:2, as the attack has it: of 2 clients at least one"),
+        (["attack", "zero", "--clients", "2"], "median takes 1 to 1 of them, as --attackers median:1, or take more"),
+        (["run", "--attack", "zero", "--attackers", "largest:12"], "attackers largest:12: of 10 clients at least one"),
         (["run", "--resume", "nowhere"], "nowhere is not a run's folder"),
         (["run", "--resume", "nowhere", "--lr", "3"], "leave --lr out"),
         (["run", "--preset", "paper"], "the paper has no settings for digits"),
@@ -96,7 +107,8 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(capsys):
         (["data", "fetch", "imagenet"], "imagenet"),
         (["predict", "none.safetensors", "digits"], "none.safetensors: cannot be read"),
         (["export", "none.safetensors"], "none.safetensors: cannot be read"),
-        (["fly"], "invalid choice: 'fly'"),
+        (["fly"], "invalid choice: 'fly' (choose from"),
+        (["rnu"], "invalid choice: 'rnu' (did you mean run?) (choose from"),
         ([], "COMMAND"),
     ],
 )
@@ -113,6 +125,30 @@ def test_an_unknown_key_in_a_config_file(capsys):
     Path("mine.toml").write_text("leraning_rate = 3")
     assert main(["run", "--config", "mine.toml"]) == 2
     assert "mine.toml: unknown key 'leraning_rate'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('rounds = "ten"', "mine.toml: rounds must be a whole number of at least 1, not 'ten'"),
+        ("scene = 3", "mine.toml: scene must be a text, not 3"),
+        ('scene = "pov"', "mine.toml: no scene 'pov' (did you mean pow?)"),
+        ("options = 3", "mine.toml: options must be names with plain values, not 3"),
+    ],
+)
+def test_a_wrong_value_in_a_config_file_is_named_with_the_file(line, says, capsys):
+    Path("mine.toml").write_text(line)
+    assert main(["run", "--config", "mine.toml"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"fedsac: {says}") and err.count("\n") == 1
+    assert main(["run", "--config", "mine.toml", "--set", "beta=3"]) == 2
+    assert capsys.readouterr().err == err
+
+
+def test_a_wrong_flag_is_not_the_config_files_fault(capsys):
+    Path("mine.toml").write_text("rounds = 3")
+    assert main(["run", "--config", "mine.toml", "--rounds", "0"]) == 2
+    assert capsys.readouterr().err.startswith("fedsac: rounds must be a whole number")
 
 
 def test_data_list_and_check(capsys):
@@ -215,6 +251,7 @@ def test_onnx_gives_the_same_probabilities(capsys):
 
     assert main(["run", *QUICK, "--out", "run"]) == 0
     assert main(["export", "run/rewards/client-02.safetensors"]) == 0
+    assert "x [n, 64] float32: rows of features" in capsys.readouterr().out
     x = load_digits().data.astype(np.float32)
     session = onnxruntime.InferenceSession("run/rewards/client-02.onnx", providers=["CPUExecutionProvider"])
     ours = ModelFile.load(Path("run/rewards/client-02.safetensors")).probabilities(x)

@@ -22,7 +22,7 @@ from fedsac.report.comparison import fairness_accuracy
 from fedsac.report.drawing import svg
 from fedsac.runs import running
 from fedsac.runs.comparing import compare, methods_named, resume_compare
-from fedsac.runs.comparison import COLUMNS, Row, rows
+from fedsac.runs.comparison import COLUMNS, ONLY_LAST, Row, rows
 from fedsac.runs.start import resume_together
 from fedsac.runs.watcher import Watcher
 from tests.test_store import contents
@@ -225,6 +225,21 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert not Path("there").exists()
 
 
+def test_one_evaluation_is_shown_once(finished, tmp_path, capsys):
+    """Where last, selected and best are one round: one table on the page, and one sentence there and here."""
+    said = compared(tmp_path / "once", capsys, "--seeds", "2")[0]
+    assert said.count(ONLY_LAST) == 1
+    page = (tmp_path / "once" / "report.html").read_text()
+    assert page.count(ONLY_LAST) == 1
+    assert "Methods, last" in page and "Methods, selected" not in page and "Methods, best" not in page
+    assert ", last: which method" in page and ", best: which method" not in page
+    assert main(["compare", "--resume", str(finished)]) == 0
+    assert ONLY_LAST not in " ".join(capsys.readouterr().out.split())
+    page = (finished / "report.html").read_text()
+    assert ONLY_LAST not in page and "Methods, best" in page
+    assert page.count("which method is significantly first") == 3 * 2 * 2
+
+
 def compared(folder, capsys, *more):
     """A comparison by the command, three methods; what it printed, its JSON and its CSV."""
     quick = ["--rounds", "3", "--clients", "3", "--hidden", "12", "--local-steps", "4", "--standalone-steps", "12"]
@@ -257,7 +272,7 @@ def test_the_command_says_which_method_is_significantly_first(tmp_path, capsys):
             assert (float(line["max_low"]), float(line["max_high"])) == pytest.approx((low, high), rel=1e-5)
             assert f"{np.mean(own):.4f} [{low:.4f}, {high:.4f}]" in out or entry["label"] != "last"
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count("which method is significantly first") == 3 * 2 * 2  # a caption and a label for each table
+    assert page.count("which method is significantly first") == 2 * 2  # a caption and a label for each table
     beaten = next(entry for entry in whole["statistics"] if entry["verdict"] == "beaten")
     assert f"beaten by {', '.join(beaten['beaten_by'])}" in page
 

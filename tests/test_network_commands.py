@@ -66,10 +66,14 @@ def test_predict_and_export_give_the_same_probabilities(finished, images, tmp_pa
     assert "accuracy" in capsys.readouterr().err
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert main(["export", str(reward), "--out", str(tmp_path / "out.onnx"), *own]) == 0
+    said = "x [n, 192] float32: images [n, 8, 8, 3], channels last, each flattened to a row, as they stand in the data"
+    said += " (values up to 255); the file normalises them itself"
+    assert f"out.onnx: takes {said}; gives probabilities [n, 3]" in capsys.readouterr().out
     model = ModelFile.load(reward, "tests.networks:tiny")
     x = np.load(images / "last.npz")["x"].reshape(400, -1)
     expected = model.probabilities(x)
     session = runtime.InferenceSession(str(tmp_path / "out.onnx"), providers=["CPUExecutionProvider"])
+    assert session.get_modelmeta().custom_metadata_map["takes"] == said
     (got,) = session.run(None, {"x": x.astype(np.float32)})
     assert np.abs(got - expected).max() < 1e-5
     assert [row["class"] for row in rows] == [model.classes[k] for k in expected.argmax(1)]
@@ -147,6 +151,29 @@ def test_a_run_that_was_begun_with_another_network_is_not_taken_up(tmp_path, mon
 class Interrupt(fedsac.Watcher):
     def round(self, run, record):
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("command", [["run", "--network"], ["inspect", "--input", "1,8,8"]])
+def test_a_network_that_cannot_be_traced(command, tmp_path):
+    """One line that names the line of the network's own code; torch would print its graph, and log. In a process of
+    its own: torch's handlers keep the stderr that they found."""
+    (tmp_path / "branching.py").write_text(
+        "import math\nimport torch\nfrom torch import nn\n\nclass Branching(nn.Module):\n"
+        "    def __init__(self, features, classes):\n        super().__init__()\n"
+        "        self.first, self.last = nn.Linear(features, 8), nn.Linear(8, classes)\n\n"
+        "    def forward(self, x):\n        h = torch.relu(self.first(x.flatten(1)))\n"
+        "        return self.last(h) if h.sum() > 0 else self.last(2 * h)\n\n"
+        "def network(shape, classes):\n    return Branching(math.prod(shape), classes)\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    whole = [sys.executable, "-m", "fedsac", *command, "branching:network"]
+    done = subprocess.run(whole, capture_output=True, text=True, env=env, cwd=tmp_path)
+    said = done.stderr.splitlines()
+    assert done.returncode == 2 and len(said) == 1 and len(said[0]) < 500
+    assert said[0].startswith(
+        f"fedsac: Branching cannot be traced at {tmp_path / 'branching.py'}, line 12 (return self"
+    )
+    assert "depends on the numbers in its input" in said[0] and "torch.where" in said[0] and "units_by_hand" in said[0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`fedsac paper`: which runs a table needs, that none is run twice, and what the command says."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +141,11 @@ def test_runs_keep_numbers_and_no_models(finished):
     for folder in (finished / "runs").iterdir():
         assert {path.name for path in folder.iterdir()} >= {"config.toml", "rounds.jsonl", "summary.json", "README.md"}
         assert len((folder / "rounds.jsonl").read_text().splitlines()) == 3
+        explained = (folder / "README.md").read_text()
+        assert "numbers alone are kept, and no models" in explained
+        listed = re.findall(r"^- `([\w.]+)", explained, re.MULTILINE)
+        assert listed == ["config.toml", "rounds.jsonl", "summary.json", "timing.json"]
+        assert all((folder / name).exists() for name in listed)
     assert not list(finished.rglob("*.safetensors"))
 
 

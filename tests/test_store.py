@@ -56,6 +56,8 @@ def test_a_run_folder_is_complete_and_explains_itself(finished):
     explained = (finished / "README.md").read_text()
     for path in finished.iterdir():
         assert path.name in explained
+    for name in re.findall(r"^- `(\w+(?:\.\w+)?)", explained, re.MULTILINE):
+        assert (finished / name).exists(), name
     assert len((finished / "rounds.jsonl").read_text().splitlines()) == 4
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedsac
@@ -12,6 +13,7 @@ from fedsac import Config, FedsacError
 from fedsac.cli import main
 from fedsac.report import sweep as figures
 from fedsac.report.page import build
+from fedsac.report.shapes import Line
 from fedsac.runs.comparing import compare, resume_compare
 from fedsac.runs.sweeping import parsed, planned, sweep
 from fedsac.runs.watcher import Watcher
@@ -104,6 +106,23 @@ def test_page_and_terminal_name_what_is_swept(finished, capsys):
     assert main(["sweep", "--resume", str(finished)]) == 0
     shown = capsys.readouterr().out
     assert "method" not in shown.partition("In brackets")[0] and shown.count("\u2503 beta ") == 2
+
+
+def test_contributions_are_drawn_for_each_setting_that_changes_them(finished, tmp_path):
+    """Beta leaves them alone: one stroke for each client. With fewer steps alone, each setting has its own."""
+    sweep(SMALL.replace(rounds=1), {"standalone_steps": [1, 12]}, 2, tmp_path / "out")
+
+    def strokes(folder):
+        drawing = next(figure.drawing for figure in build([folder])[1] if figure.name == "clients")
+        return [shape.tip for shape in drawing.shapes if isinstance(shape, Line) and "alone" in shape.tip]
+
+    assert len(strokes(finished)) == 4 and all(tip.startswith("client-0") for tip in strokes(finished))
+    expected = set()
+    for steps in (1, 12):
+        each = [tmp_path / "out" / f"standalone_steps{steps}-seed{seed}" / "summary.json" for seed in (0, 1)]
+        alone = 100 * np.mean([json.loads(path.read_text())["contributions_test"] for path in each], axis=0)
+        expected |= {f"client-0{i + 1}, standalone_steps {steps}, alone: {alone[i]:.2f}" for i in range(4)}
+    assert set(strokes(tmp_path / "out")) == expected
 
 
 def test_what_is_drawn_against_a_number():

@@ -286,7 +286,8 @@ def test_onnx_of_plain_numbers_names_its_features():
     assert main(["run", "--data", str(folder), *QUICK, "--out", "run"]) == 0
     assert main(["export", "run/rewards/a.safetensors", "--out", "a.onnx"]) == 0
     props = {prop.key: prop.value for prop in onnx.load("a.onnx").metadata_props}
-    assert props == {"classes": "0\n1", "features": "dose\nweight"}
+    takes = "x [n, 2] float32: rows of features as they stand in the data; the file normalises them itself"
+    assert props == {"classes": "0\n1", "features": "dose\nweight", "takes": takes}
 
 
 def test_a_column_named_like_the_output_is_refused():

@@ -128,7 +128,7 @@ class Odd(nn.Module):
 
 def test_units_by_hand():
     model = Odd()
-    with pytest.raises(FedsacError, match="by hand"):
+    with pytest.raises(FedsacError, match="Units by hand"):
         find_units(model, X[:2].float())
     written = {"heads": (2, {"qkv.weight": (0, 3), "qkv.bias": (0, 3), "out.weight": 1})}
     units = units_by_hand(model, written, X[:2].float())

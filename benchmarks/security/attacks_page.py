@@ -17,6 +17,7 @@ from benchmarks.studies.tables import markdown
 from fedsac.atomic import write_atomic
 from fedsac.config import ALL
 from fedsac.core.fairness import bcf, gamma
+from fedsac.runs.attack_table import against_clean
 from fedsac.runs.statistics import mean_interval
 
 HARDENED = f", hardened {ALL}"
@@ -185,25 +186,7 @@ def _title(method: str) -> str:
 def measured(run: Raw, clean: Raw) -> dict[str, float | None]:
     """What an attack came to in one run, beside the clean run of the same seed."""
     paid, was = (dict(zip(one["clients"], one["rewards"], strict=True)) for one in (run, clean))
-    hostile = run["attackers"]
-    kept = run["kept"] or [paid[name] for name in hostile]
-    parties = [name for name in was if name in hostile or name not in paid]
-    honest = [name for name in was if name not in parties]
-    each = [have - was[name] for name, have in zip(hostile, kept, strict=True) if name in was]
-    best, found = max(honest, key=lambda name: paid[name]), run["found"]
-    return {
-        "gain": max(kept) - max(was[name] for name in parties) if run["one_party"] else mean(each),
-        "over_lowest": max(kept) - min(paid[name] for name in honest),
-        "best_loss": max(was[name] for name in honest) - paid[best],
-        "mean_loss": mean(was[name] - paid[name] for name in honest),
-        "one_loss": max(was[name] - paid[name] for name in honest),
-        "success": None if run["success"] is None else run["success"][run["clients"].index(best)],
-        "mean_success": None
-        if run["success"] is None
-        else mean(run["success"][run["clients"].index(name)] for name in honest),
-        "recall": None if found is None else mean(name in found for name in hostile),
-        "false": None if found is None else mean(name in found for name in honest),
-    }
+    return against_clean(paid, was, run, run["found"])
 
 
 def _points(value: float) -> str:
@@ -240,4 +223,4 @@ def _success(values: Values) -> str:
 
 
 def _found(values: Values) -> str:
-    return f"{mean(values['recall']):.2f} / {mean(values['false']):.2f}" if values["recall"] else "-"
+    return f"{mean(values['recall']):.2f} / {mean(values['false_positives']):.2f}" if values["recall"] else "-"

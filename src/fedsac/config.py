@@ -328,6 +328,8 @@ def read(path: Path) -> dict[str, Any]:
             text = file.read(MAX_CHARACTERS + 1)
     except FileNotFoundError:
         raise FedsacError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise FedsacError(f"{path}: is a folder; name a TOML file (of a run's settings: its config.toml)") from None
     except (OSError, UnicodeDecodeError) as error:
         raise FedsacError(f"{path}: cannot be read ({error})") from None
     if len(text) > MAX_CHARACTERS:

@@ -4,14 +4,13 @@ A name is one of the built-in ones below, or `module:attribute` for one of your 
 take a parameter behind a colon: `dir:1.0`, `absent:0.2`, `mymodule:myscene:3`. Only what is named is imported.
 """
 
-import difflib
 import importlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedsac.errors import FedsacError
+from fedsac.errors import FedsacError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,7 @@ class Door:
             return name, rest if colon else None
         attribute, second, parameter = rest.partition(":")
         if not colon or not name or not attribute:
-            near = difflib.get_close_matches(name, self.entries, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
+            hint = did_you_mean(name, self.entries)
             raise FedsacError(f"no {self.kind} {text!r}{hint}; there are {self.names()}, or module:attribute")
         if second and not any(entry.parameter for entry in self.entries.values()):
             raise FedsacError(f"{self.kind} {name}:{attribute} takes no parameter; leave :{parameter} out")
@@ -85,7 +83,8 @@ class Door:
         target = f"fedsac.{self.entries[name].target}" if name in self.entries else name
         module, _, attribute = target.partition(":")
         if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-            raise FedsacError(f"{self.kind} {text!r} is neither a name nor module:attribute (docs/{self.page})")
+            hint = did_you_mean(module, self.entries)  # of `dri:1`, say
+            raise FedsacError(f"{self.kind} {text!r} is neither a name{hint} nor module:attribute (docs/{self.page})")
         try:
             named = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError, SyntaxError) as error:

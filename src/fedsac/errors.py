@@ -1,5 +1,7 @@
 """The exceptions that are meant for users."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -15,3 +17,13 @@ class Wrecked(FedsacError):
     hostile ones have wrecked it. `folder` is the run's, where it has one."""
 
     folder: Path | None = None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The hint behind a name that is none of `names`: nothing, where none is close.
+
+    >>> did_you_mean("dri", ["pow", "dir"])
+    ' (did you mean dir?)'
+    """
+    near = get_close_matches(name, names, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""

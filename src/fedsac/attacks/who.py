@@ -18,9 +18,10 @@ def attackers(named: str | None, split: Split, attack: Attack) -> tuple[str, ...
     if rule in (MEDIAN, LARGEST, SMALLEST):
         number = int(count) if count.isdigit() else 0 if colon else attack.parties
         if not 1 <= number < len(split.clients):
+            shown = named if named and colon else f"{rule}:{number}{'' if named else ', as the attack has it'}"
             raise FedsacError(
-                f"attackers {named}: there must be at least one, and an honest client beside them; {rule} takes a "
-                f"number from 1 to {len(split.clients) - 1}"
+                f"attackers {shown}: of {len(split.clients)} clients at least one must be hostile, and one honest; "
+                f"{rule} takes 1 to {len(split.clients) - 1} of them, as --attackers {rule}:1, or take more clients"
             )
         by_size = sorted(range(len(split.clients)), key=lambda i: (_size(split, i), i))
         left = len(by_size) - number

@@ -3,13 +3,14 @@ inspect | federation`."""
 
 import argparse
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from fedsac import interrupts
-from fedsac.errors import FedsacError
+from fedsac.errors import FedsacError, did_you_mean
 from fedsac.version import __version__
 
 SHOW_TRACEBACK = "FEDSAC_TRACEBACK"  # in the environment, for authors of methods and functions of their own
@@ -17,9 +18,21 @@ MAX_MESSAGE = 2000  # characters
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports wrong usage in one line, without the list of all options."""
+    """Reports wrong usage in one line, without the list of all options, and says what may have been meant."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What is left over is an error here, where the command's own flags are known, and not further up."""
+        chosen, left = super().parse_known_args(args, namespace)
+        if left:
+            flag = next((one.partition("=")[0] for one in left if one.startswith("-")), "")
+            flags = [name for action in self._actions for name in action.option_strings]
+            self.error(f"unrecognized arguments: {' '.join(left)}{did_you_mean(flag, flags)}")
+        return chosen, left
 
     def error(self, message: str) -> NoReturn:
+        if wrong := re.search(r"invalid choice: '(.+)' (?=\(choose from (.+)\))", message):
+            hint = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2]))
+            message = f"{message[: wrong.end() - 1]}{hint}{message[wrong.end() - 1 :]}"
         raise FedsacError(f"{message} (see {self.prog} --help)")
 
 

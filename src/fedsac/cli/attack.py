@@ -141,9 +141,10 @@ def _settings(text: str) -> dict[str, Any]:
 def _list() -> None:
     from fedsac.doors import ATTACKS
 
+    shown = {name: f"{name}:{entry.parameter}" if entry.parameter else name for name, entry in ATTACKS.entries.items()}
+    width = max(map(len, shown.values()))
     for name, entry in ATTACKS.entries.items():
-        shown = f"{name}:{entry.parameter}" if entry.parameter else name
-        print(f"{shown:24} {entry.what}{f' ({entry.citation})' if entry.citation else ''}")
+        print(f"{shown[name]:{width}} {entry.what}{f' ({entry.citation})' if entry.citation else ''}")
 
 
 def show(rows: list[Any], config: Config) -> None:

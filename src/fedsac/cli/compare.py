@@ -178,7 +178,7 @@ def show(table: list[Any], label: str, metric: str) -> None:
     from rich.console import Console
     from rich.measure import Measurement
 
-    from fedsac.runs.comparison import COLUMNS
+    from fedsac.runs.comparison import COLUMNS, ONLY_LAST, only_last
 
     columns = [column for column in COLUMNS if column[0] in SHOWN]
     shown = [row for row in table if row.label == label]
@@ -198,6 +198,8 @@ def show(table: list[Any], label: str, metric: str) -> None:
         view = _view(f"{title} over seeds; the best in bold", shown, columns, deviations=False)
         view.caption = "The terminal is narrow: results.csv has the deviations and all columns."
     console.print(view)
+    if only_last(table):
+        console.print(ONLY_LAST)
     console.print(EXPLAINED)
 
 

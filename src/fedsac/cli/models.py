@@ -92,14 +92,13 @@ def _report_scores(
 
 def do_export(chosen: argparse.Namespace) -> None:
     from fedsac.models.files import ModelFile
-    from fedsac.models.onnx import pack
+    from fedsac.models.onnx import pack, takes
 
     out = chosen.out or chosen.model.with_suffix(".onnx")
     _not_over(out, chosen.model)
     model = ModelFile.load(chosen.model, chosen.network)
     _write(out, pack(model))
-    takes = "rows of features as they stand in the data" if model.table is None else "columns by their names"
-    print(f"{out}: takes {takes}, gives class probabilities")
+    print(f"{out}: takes {takes(model)}; gives probabilities [n, {len(model.classes)}] of the classes")
 
 
 def _inputs(model: Any, chosen: argparse.Namespace) -> "tuple[np.ndarray, list[str] | None]":

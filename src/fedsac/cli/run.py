@@ -144,15 +144,22 @@ def reported(folder: Path | None) -> Path | None:
 def configured(chosen: argparse.Namespace) -> Config:
     """The config: flags take precedence over the file, the file over the preset, the preset over the defaults."""
     given = {f.name: getattr(chosen, f.name) for f in fields(Config) if f.name != "options" and hasattr(chosen, f.name)}
-    settings = (read(chosen.config) if chosen.config else {}) | given
-    if chosen.options:
-        settings["options"] = settings.get("options", {}) | dict(pair(text) for text in chosen.options)
+    in_file = read(chosen.config) if chosen.config else {}
+    settings = in_file | given
+    if chosen.options and isinstance(options := settings.get("options", {}), dict):
+        settings["options"] = options | dict(pair(text) for text in chosen.options)
     if chosen.preset is not None:
         from fedsac.paper.settings import preset
 
         named = Config(**{k: v for k, v in settings.items() if k in ("data", "scene")})
         settings = known(preset(chosen.preset, named.data, named.scene or "pow"), "setting") | settings
-    return Config(**settings)
+    try:
+        return Config(**settings)
+    except FedsacError as error:
+        # Which setting is wrong stands at the beginning, or behind a "no".
+        if any(word in in_file and word not in given for word in str(error).split()[:2]):
+            raise FedsacError(f"{chosen.config}: {error}") from None
+        raise
 
 
 def fresh_folder(config: Config) -> Path:
@@ -191,7 +198,12 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be whole numbers, one for each hidden layer with commas between, as in 200,200, not {text!r}"
+        ) from None
 
 
 def _shown(value: object) -> str:

@@ -1,7 +1,6 @@
 """Data sets by name or path: load one, list what there is, fetch it, check it."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from math import isqrt
 from pathlib import Path
@@ -22,7 +21,7 @@ from fedsac.data.schema.files import read_schema
 from fedsac.data.schema.problems import ProblemsError
 from fedsac.data.tabular import load_file, load_folder, problems, schema_for
 from fedsac.doors import DATA
-from fedsac.errors import FedsacError
+from fedsac.errors import FedsacError, did_you_mean
 
 __all__ = ["DataSet", "Listed", "check", "checked", "described", "fetch", "listing", "load"]
 DEFAULT_LABEL = "label"
@@ -205,8 +204,7 @@ def _test_table(path: Path) -> Table | None:
 
 
 def _unknown(name: str) -> FedsacError:
-    near = get_close_matches(name.lower(), DATA.entries, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    hint = did_you_mean(name.lower(), DATA.entries)
     return FedsacError(
         f"{name!r} is neither a data set nor a file or folder here{hint}; name one of {DATA.names()}, "
         f"or give a path to a {', '.join(SUFFIXES)} file or to a folder of silos, or module:function"

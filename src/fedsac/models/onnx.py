@@ -31,6 +31,25 @@ def pack(model: "ModelFile") -> bytes:
     return _packed(model, model.network) if isinstance(model.network, Network) else _exported(model, model.network)
 
 
+def takes(model: "ModelFile") -> str:
+    """What the exported file is fed, in words."""
+    if model.table is not None:
+        return "columns by their names, as they stand in the table"
+    from fedsac.models.network import Network
+
+    rows, taken = f"[n, {len(model.mean)}]", None if isinstance(model.network, Network) else model.network.layout.input
+    if taken is not None and taken.tokens:
+        return f"x {rows} int64: rows of tokens as they stand in the data"
+    each = "rows of features"
+    if taken is not None and len(taken.shape) > 1:
+        channels, *sides = taken.shape
+        stored = (*sides, channels) if taken.channels_last else taken.shape
+        where = "" if len(stored) != 3 else f", channels {'last' if taken.channels_last else 'first'}"
+        each = f"images [n, {', '.join(map(str, stored))}]{where}, each flattened to a row,"
+    largest = "" if model.top == 1 else f" (values up to {model.top:g})"
+    return f"x {rows} float32: {each} as they stand in the data{largest}; the file normalises them itself"
+
+
 def _packed(model: "ModelFile", network: "Network") -> bytes:
     """A perceptron, written node by node."""
     from onnx import TensorProto, helper, numpy_helper
@@ -88,11 +107,11 @@ def _opsets(model: "ModelFile") -> list[Any]:
 
 
 def _checked(whole: Any, model: "ModelFile") -> bytes:
-    """The file, with the names of classes and features in it."""
+    """The file, with the names of classes and features in it, and what it is fed."""
     from onnx import checker, helper
 
     features = {"features": "\n".join(model.features)} if model.features and model.table is None else {}
-    helper.set_model_props(whole, {"classes": "\n".join(model.classes), **features})
+    helper.set_model_props(whole, {"classes": "\n".join(model.classes), "takes": takes(model), **features})
     checker.check_model(whole)
     return bytes(whole.SerializeToString())
 

@@ -127,7 +127,8 @@ def _finished(out: Path, config: Config) -> bool:
 
 
 def _write_config(out: Path, config: Config) -> None:
-    """Create a run's folder with its config, from which `resume_together` starts or resumes it."""
+    """Create a run's folder with its config, from which `resume_together` starts or resumes it. One that is there is
+    written anew (unlike `begin_folder`'s): device and place of the data may be others than when it was begun."""
     folder = run_folder(out, config)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "config.toml", config.toml().encode(), durable=False)

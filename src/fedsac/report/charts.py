@@ -178,23 +178,31 @@ def clients_by_method(
     rewards: Mapping[str, Sequence[float]],
     y_label: str = "test accuracy (%)",
     width: float = WIDTH,
+    own: Mapping[str, Sequence[float]] | None = None,
 ) -> Drawing:
-    """Clients in the order of their contributions (a stroke), with a mark for each method's reward: Figures 4 and 6."""
+    """Clients in the order of their contributions (a stroke), with a mark for each method's reward: Figures 4 and 6.
+    Where contributions differ between the methods, each has strokes of its `own`, and the order is of their means."""
     order = sorted(range(len(names)), key=lambda i: contributions[i])
     note = f"Contribution and rewards of {len(names)} clients by {', '.join(rewards)}."
     drawing = Drawing(width, HEIGHT + 10 + max(18.0 * (len(rewards) // MAX_KEYS - width // WIDTH), 0), title, note)
     keys = [Key(name, colour(i), shape(i)) for i, name in enumerate(rewards)]
-    top = legend(drawing, [Key("alone (contribution)", "ink", dash=()), *keys])
-    y = span([*contributions, *(value for values in rewards.values() for value in values)])
+    said = "alone (contribution)" if own is None else "alone (contribution), in each one's colour"
+    top = legend(drawing, [Key(said, "ink", dash=()), *keys])
+    strokes = {"": contributions} if own is None else own
+    y = span([value for those in (strokes, rewards) for values in those.values() for value in values])
     frame = _columns(drawing, [names[i] for i in order], y, y_label, top)
     slot = (frame.right - frame.left) / max(len(names), 1)
-    step = min(8.0, 0.8 * slot / max(len(rewards), 1))
+    step = min(8.0 if own is None else 14.0, 0.8 * slot / max(len(rewards), 1))  # strokes show beside their marks
     for place, i in enumerate(order):
-        x, level = frame.across(place), frame.up(contributions[i])
-        tip = f"{names[i]}, alone: {_v(contributions[i])}"
-        drawing.add(Line(((x - 0.42 * slot, level), (x + 0.42 * slot, level)), "ink", 2, tip=tip))
+        x = frame.across(place)
+        if own is None:
+            level, tip = frame.up(contributions[i]), f"{names[i]}, alone: {_v(contributions[i])}"
+            drawing.add(Line(((x - 0.42 * slot, level), (x + 0.42 * slot, level)), "ink", 2, tip=tip))
         for k, (method, values) in enumerate(rewards.items()):
             aside = x + step * (k - (len(rewards) - 1) / 2)
+            if own is not None:
+                level, tip = frame.up(own[method][i]), f"{names[i]}, {method}, alone: {_v(own[method][i])}"
+                drawing.add(Line(((aside - 0.48 * step, level), (aside + 0.48 * step, level)), colour(k), 2, tip=tip))
             tip = f"{names[i]}, {method}: {_v(values[i])}"
             drawing.add(Mark(aside, frame.up(values[i]), shape(k), colour(k), 3.8, tip=tip))
     return drawing

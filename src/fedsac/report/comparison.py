@@ -14,7 +14,7 @@ from fedsac.report.shapes import Drawing
 from fedsac.report.significance import PAGE_EXPLAINED, of_splits, significance_tables
 from fedsac.report.warned import warned
 from fedsac.runs.comparison import COLUMNS as MEASURED
-from fedsac.runs.comparison import Row, measured, seeds_of, subject
+from fedsac.runs.comparison import ONLY_LAST, Row, measured, only_last, seeds_of, subject
 from fedsac.runs.labels import LABELS
 
 # Columns of fedsac.runs.comparison that are shown: key, heading, factor and digits.
@@ -186,15 +186,17 @@ def same_clients(runs: Sequence[Run]) -> bool:
 def _clients(groups: Sequence[Group], width: float = WIDTH) -> Drawing:
     runs = [run for group in groups for run in group.runs]
     names = runs[0].clients
-    alone = [100 * sum(run.contributions.test[i] for run in runs) / len(runs) for i in range(len(names))]
-    paid = {
-        group.name: [
-            100 * sum(run.last["rewards"][i] for run in group.runs) / len(group.runs) for i in range(len(names))
-        ]
-        for group in groups
-    }
+    alone = _means([run.contributions.test for run in runs])
+    own = {group.name: _means([run.contributions.test for run in group.runs]) for group in groups}
+    paid = {group.name: _means([run.last["rewards"] for run in group.runs]) for group in groups}
+    differ = len({tuple(each) for each in own.values()}) > 1  # as in a sweep of what clients train alone with
     title = f"Reward of each client by {', '.join(groups[0].varied) or 'method'}"
-    return clients_by_method(title, names, alone, paid, f"{runs[0].score} (%)", width)
+    return clients_by_method(title, names, alone, paid, f"{runs[0].score} (%)", width, own if differ else None)
+
+
+def _means(each: Sequence[Sequence[float]]) -> list[float]:
+    """The mean of every client, in percent."""
+    return [100 * sum(values) / len(each) for values in zip(*each, strict=True)]
 
 
 def _over_rounds(group: Group, key: str, scale: float) -> Series:
@@ -219,7 +221,10 @@ def body(runs: Sequence[Run], drawn: Sequence[Figure]) -> str:
     parts.append(grid(*(figure(entry) for entry in drawn)))
     if not same_clients(runs):
         parts.append(paragraph("Clients are not shown side by side: the runs do not have the same ones.", "note"))
-    parts.append(section(f"{heading} at other rounds", _methods(rows, "selected"), _methods(rows, "best")))
+    others = (
+        (paragraph(ONLY_LAST, "note"),) if only_last(rows) else (_methods(rows, "selected"), _methods(rows, "best"))
+    )
+    parts.append(section(f"{heading} at other rounds", *others))
     parts += [_significance(rivals) for rivals in rival_groups(groups)]
     parts.append(section("Every run", _runs(groups)))
     return "".join(parts)
@@ -248,7 +253,8 @@ def _significance(rivals: Sequence[Group]) -> str:
         return ""
     said = paragraph(f"{PAGE_EXPLAINED} {of_splits(rows)}", "note")
     heading = f"Which {subject(rows)} is significantly first"
-    return section(heading, *(significance_tables(rows, label) for label in LABELS), said)
+    labels = LABELS[:1] if only_last(rows) else LABELS
+    return section(heading, *(significance_tables(rows, label) for label in labels), said)
 
 
 def _runs(groups: Sequence[Group]) -> str:

@@ -5,7 +5,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -109,7 +109,15 @@ def said_of_wrecks(table: Sequence[Row]) -> list[str]:
 def measured(one: Done) -> dict[str, float | None]:
     """The columns of one attacked run."""
     (summary, records), (before, _) = one.attacked, one.clean
-    outcome, paid, was = summary["attack"], _rewards(summary), _rewards(before)
+    every = against_clean(_rewards(summary), _rewards(before), summary["attack"], detected(summary, records))
+    return {key: every[key] for key, *_ in COLUMNS}
+
+
+def against_clean(
+    paid: Mapping[str, float], was: Mapping[str, float], outcome: Mapping[str, Any], named: Collection[str] | None
+) -> dict[str, float | None]:
+    """What an attack came to: rewards by client in its run, in their order, and in the clean run of the same seed; the
+    `outcome` says who was hostile and what they kept; `named`: whom the server distrusts, if anything could make it."""
     hostile: list[str] = outcome["attackers"]
     kept = outcome["kept"] or [paid[name] for name in hostile]
     # Who is behind them: also those who joined under another's name.
@@ -119,15 +127,17 @@ def measured(one: Done) -> dict[str, float | None]:
     else:
         gain = float(np.mean([have - was[name] for name, have in zip(hostile, kept, strict=True)]))
     honest = [name for name in was if name not in parties]
-    best = max(honest, key=paid.__getitem__)
-    named = detected(summary, records)
+    best, losses = max(honest, key=paid.__getitem__), [was[name] - paid[name] for name in honest]
+    success = None if outcome["success"] is None else dict(zip(paid, outcome["success"], strict=True))
     return {
         "gain": gain,
         "over_lowest": max(kept) - min(paid[name] for name in honest),
         "over_best": max(kept) - paid[best],
         "best_loss": max(was[name] for name in honest) - paid[best],
-        "mean_loss": float(np.mean([was[name] - paid[name] for name in honest])),
-        "success": None if outcome["success"] is None else outcome["success"][list(paid).index(best)],
+        "mean_loss": float(np.mean(losses)),
+        "one_loss": max(losses),
+        "success": None if success is None else success[best],
+        "mean_success": None if success is None else float(np.mean([success[name] for name in honest])),
         "recall": None if named is None else sum(name in named for name in hostile) / len(hostile),
         "false_positives": None if named is None else sum(name in named for name in honest) / len(honest),
     }

@@ -36,6 +36,7 @@ COLUMNS = (
     ("megabytes", "MB down", 2, -1),
 )
 TESTED = ("gamma", "max")  # the columns in which methods are tested against each other
+ONLY_LAST = "In every run the selected and the best round are the last one, too: there is one table for all three."
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,12 @@ def seeds_of(config: Config) -> tuple[int, int]:
 def subject(rows: Sequence[Row]) -> str:
     """What the rows differ in, as the heading over their names: the settings that are varied, else the method."""
     return ", ".join(rows[0].settings) or "method" if rows else "method"
+
+
+def only_last(rows: Sequence[Row]) -> bool:
+    """Whether `selected` and `best` are the last round everywhere, as where each run was evaluated once."""
+    at_last = {row.method: row.values for row in rows if row.label == "last"}
+    return all(row.values == at_last.get(row.method) for row in rows)
 
 
 def judgements(rows: Sequence[Row], key: str, label: str) -> dict[str, Judgement]:

@@ -9,7 +9,7 @@ each with a hash over its own contents; a damaged one is passed over. No pickle 
 import errno
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +215,10 @@ class Folder:
             model(f"rewards/{result.clients[i]}.safetensors", network, i)
         if result.confusion is not None:
             self._write("confusion.json", _compact(result.confusions()))
+        lacks = [] if keep_models else ["rewards", "checkpoints"]
+        lacks += ["global.safetensors"] if result.global_model is None else []
+        lacks += ["confusion.json"] if result.confusion is None else []
+        self._write("README.md", _readme(self.config, lacks).encode())
         self._write("summary.json", _json(result.summary()))
         if not keep_models:
             for old in listed(self.path):
@@ -286,28 +290,40 @@ def _keys_of(config: Config) -> str:
     return f"the network {config.network}, of the submodel's own size"
 
 
-def _readme(config: Config) -> str:
+def _readme(config: Config, lacks: Collection[str] = ()) -> str:
+    """What stands in a run's folder, but for what it `lacks`. A run that is under way lacks what is still to come."""
     # Neither is known before the data is read.
     where = "" if config.scene is None else f", scene {config.scene}"
     clients = "" if config.clients is None else f", {config.clients} clients"
+    contents = {
+        "config.toml": "`config.toml`: every setting; `fedsac run --config config.toml` does it again",
+        "rounds.jsonl": """`rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and
+  validation), their log-losses (test), fairness""",
+        "checkpoints": """`checkpoints/`: the two newest; after an interruption, `fedsac run --resume` on this folder
+  goes on""",
+        "summary.json": """`summary.json`: contributions, rewards and fairness at the `last` round, the one `selected`
+  on validation data, and the `best` one (chosen on the test set, as the paper does)""",
+        "confusion.json": """`confusion.json`: of each client's reward, how many samples of each class (rows) it takes
+  for which (columns)""",
+        "global.safetensors": "`global.safetensors`: the common model",
+        "rewards": f"""`rewards/CLIENT.safetensors`: what each client was given. Models are for `fedsac predict` and
+  `fedsac export`, or for torch: keys and shapes are those of {_keys_of(config)}""",
+        "timing.json": """`timing.json`: seconds of work; `warnings.json`, if it is there: what looks wrong with the
+  data""",
+        "logs": """of the logs that were named with `--log`, if any: `rounds.csv` and `clients.csv`, `tensorboard/`,
+  `mlflow.json`""",
+    }
+    listed = "\n".join(f"- {text}" for name, text in contents.items() if name not in lacks)
+    bare = "It is one of many, of which numbers alone are kept, and no models.\n\n" if "rewards" in lacks else ""
     return f"""# A run of fedsac
 
 {config.method} on {config.data}{where}{clients}, {config.rounds} rounds, {config.seeds_named}{config.conduct_named}.
 
-Contributions and rewards are scored by {display_name(config.metric)}. Everything here has
+{bare}Contributions and rewards are scored by {display_name(config.metric)}. Everything here has
 format version {FORMAT_VERSION}; what the numbers mean are rules {RULES} (fedsac's docs/decisions.md). This page is
 README.md; beside it:
 
-- `config.toml`: every setting; `fedsac run --config config.toml` does it again
-- `rounds.jsonl`: one line per round: who answered, losses, bytes, neurons, rewards (test and validation), their
-  log-losses (test), fairness
-- `checkpoints/`: the two newest; after an interruption, `fedsac run --resume` on this folder goes on
-- `summary.json`: contributions, rewards and fairness at the `last` round, the one `selected` on validation data, and
-  the `best` one (chosen on the test set, as the paper does)
-- `confusion.json`: of each client's reward, how many samples of each class (rows) it takes for which (columns)
-- `global.safetensors`, `rewards/CLIENT.safetensors`: the models, for `fedsac predict` and `fedsac export`, or for
-  torch: keys and shapes are those of {_keys_of(config)}
-- `report.html`: all of it as a page for a browser; `fedsac report` on this folder writes it again
-- `timing.json`: seconds of work; `warnings.json`, if it is there: what looks wrong with the data
-- `rounds.csv` and `clients.csv`, `tensorboard/`, `mlflow.json`: of the logs that were named with `--log`
+{listed}
+
+`fedsac report` on this folder, and `fedsac run` at its end, write `report.html`: all of it as a page for a browser.
 """

@@ -1,6 +1,13 @@
 """Trace a network and follow the slots of its tensors from the inputs to the outputs."""
 
+import logging
+import os
+import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -89,14 +96,40 @@ def exported(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
     try:
         # Without gradients, torch's own attention takes a path of one opaque operation. What torch warns of concerns
         # those who keep the program.
-        with torch.enable_grad(), warnings.catch_warnings(action="ignore"):
+        with torch.enable_grad(), warnings.catch_warnings(action="ignore"), _without_dumps():
             return torch.export.export(module, inputs, strict=False)
     except Exception as error:
-        first = str(error).strip().splitlines()[:1]
         raise FedsacError(
-            f"{type(module).__name__} cannot be traced ({type(error).__name__}: {(first or [''])[0][:200]}); write its "
-            "units by hand"
+            f"{type(module).__name__} cannot be traced{_reason(error)}; a run needs a network of tensor operations "
+            "alone (torch.where in place of if). In a training loop of your own, fedsac.units_by_hand takes units as "
+            "you write them down (docs/any-network.md, Units by hand)"
         ) from error
+
+
+@contextmanager
+def _without_dumps() -> Iterator[None]:
+    """Where torch.export fails, it logs, and prints the whole graph so far before it raises: what a user can use of it
+    is in the error's own line."""
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _reason(error: Exception) -> str:
+    """Where in the network's own code the tracing ended, and why, in a few words."""
+    others = tuple(f"{package}{os.sep}" for package in (Path(torch.__file__).parent, Path(__file__).parents[2]))
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if Path(one.filename).is_file() and not one.filename.startswith(others)]
+    where = f" at {own[-1].filename}, line {own[-1].lineno} ({(own[-1].line or '')[:80]})" if own else ""
+    if "DataDependent" in type(error).__name__:  # torch's words for it are about its own symbols
+        return f"{where}: what it does there depends on the numbers in its input"
+    first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+    return f"{where}: {type(error).__name__}: {first[:160]}"
 
 
 def _whole(node: Any) -> Any:
