@@ -805,14 +805,16 @@ def test_it_is_decided_after_five_rounds_in_which_two_were_compared():
 
 def test_who_is_left_alone_is_decided_by_what_is_known():
     run = disputed()
-    run.task.clients = ("a", "c")
     answered(run, 0, a=OTHER)
+    run.task.clients = ("a", "c")
+    answered(run, 1, a=OTHER)
     assert run.guard["alike"] and not run.guard["copies"], "nothing is known of b, who may come back"
+    assert run.guard["alike"][0]["answered"] == {"a": 1}, "and whose absence does not count while it is no member"
     run.task.clients = ("a", "b", "c")
-    answered(run, 1, a=OTHER, b=OWN)
+    answered(run, 2, a=OTHER, b=OWN)
     assert not run.guard["copies"]
     run.task.clients = ("a", "c")
-    answered(run, 2, a=OTHER)
+    answered(run, 3, a=OTHER)
     assert set(run.guard["copies"]) == {"a"} and run.guard["alike"] == []
 
 
@@ -825,6 +827,20 @@ def test_in_the_last_round_it_is_decided_by_what_is_known():
     run = disputed(rounds=1)
     answered(run, 0, c=OTHER)
     assert run.guard["alike"] and not run.guard["copies"], "nobody answered: nothing is known"
+    run = disputed(rounds=5)
+    for k in range(5):
+        answered(run, k, a=OWN, b=OTHER)
+    assert set(run.guard["copies"]) == {"b"} and "decided too early" not in run.guard, "a longer run decides the same"
+
+
+def test_who_was_held_for_a_copy_until_it_is_decided_has_its_name_back():
+    """Of two who join later with one model, one is a copy for now."""
+    run = disputed()
+    run.guard["copies"] = {"a": "farther from the initial weights", "c": "another matter"}
+    for k in range(5):
+        assert set(run.guard["copies"]) == {"a", "c"}
+        answered(run, k, a=OWN, b=OTHER)
+    assert set(run.guard["copies"]) == {"b", "c"}
 
 
 def test_a_checkpoint_from_when_the_first_round_decided():
