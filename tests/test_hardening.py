@@ -850,6 +850,18 @@ def test_a_checkpoint_from_when_the_first_round_decided():
     assert run.guard["alike"][0]["rounds"] == 1 and run.guard["alike"][0]["names"] == ["a", "b"]
 
 
+def test_others_go_on_being_compared_when_somebody_joins(monkeypatch):
+    run = disputed()
+    answered(run, 0, a=OWN, b=OTHER)
+    before = run.guard["alike"]
+    run.begun, run.round = True, 0
+    run.prepared.config.defends = lambda name: True
+    run.prepared.layout.neurons, run.prepared.validation = 1, None
+    monkeypatch.setattr(originals, "copies", lambda *_: {})
+    hardening.admitted(run, {"d": torch.ones(2, dtype=torch.float64)})
+    assert run.guard["alike"] == before and "handed in/d" in run.guard
+
+
 def test_who_hands_in_another_model_is_compared_no_more():
     run = disputed(group="abc")
     answered(run, 0, a=OWN, b=OTHER, c=OTHER)
