@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -523,6 +524,100 @@ def test_a_thief_is_not_taken_for_the_owner_where_data_are_alike():
     config = Config(clients=12, hidden=(64, 64), seed=3, standalone_steps=1000, rounds=2, eval_every=2, threads=1)
     result = fedsac.run(config.replace(attack="borrow-noised", hardened="all"))
     assert set(result.last["suspected"]) == {"client-06", "client-07"} == set(result.attack["attackers"])
+    assert "suspected" not in result.records[0], "the run's last round decides, since it is over then"
+
+
+def compared(names, *rounds):
+    group = originals.Alike(list(names))
+    for fits in rounds:
+        group = group.after(fits)
+    return group
+
+
+def test_a_first_round_that_misleads_is_outvoted():
+    misleads, shows = {"a": 0.1, "b": 0.3}, {"a": 0.2, "b": 0.1}
+    assert compared("ab", misleads).owner() == "b"
+    assert compared("ab", misleads, shows).owner() == "b"
+    group = compared("ab", misleads, *[shows] * 4)
+    assert group.owner() == "a" and group.rounds == originals.ROUNDS
+    assert group.fit("a") == pytest.approx(0.18) and group.fit("b") == pytest.approx(0.14)
+    assert "is that of a, whose training fits it better (0.180; 0.140; rounds compared: 5)" in group.verdict("b", "a")
+    assert originals.Alike(**json.loads(json.dumps(asdict(group)))) == group, "a checkpoint has all of it"
+
+
+def test_who_seldom_answers_is_not_the_owner():
+    both, lucky = {"a": 0.1, "b": 0}, {"a": 0.1, "b": 0, "c": 0.9}
+    assert compared("abc", lucky, *[both] * 4).owner() == "a", "one lucky round does not count"
+    assert compared("abc", *[lucky] * 2, *[both] * 4).owner() == "a", "nor do two of six"
+    assert compared("abc", *[lucky] * 2, *[both] * 3).owner() == "c", "two of five do: anybody may miss rounds"
+    assert compared("abc", *[both] * 5).verdict("c", "a").endswith("who answered in 5 rounds, and it in 0")
+    # Who is silent in most rounds, and not compared in these, does not choose those that count, either.
+    assert compared("ac", {"a": 0.1, "c": 0.9}, *[{"a": 0.1}] * 2).owner() == "a"
+    assert compared("ac", {"a": 0.1, "c": 0.9}, {"a": 0.1}).owner() == "c"
+
+
+def test_where_nothing_could_be_compared_only_silence_tells():
+    assert compared("ab").owner() is None
+    assert compared("ab", {"a": 0.1}, {"a": -0.2}).owner() == "a", "the other one never answered"
+    assert compared("ab", {"a": 0.1}, {"b": 0.1}).owner() is None
+    assert compared("ab", {"a": 0.1}, {"a": 0.1}, {"a": 0.1}, {"b": 0.1}).owner() == "a"
+    assert compared("ab", {"a": 0.1}, {"a": 0.1}).rounds == 0
+
+
+def test_what_is_no_number_fits_nothing():
+    steps, model = torch.tensor([[1e200, 1e200], [1.0, 0.0]], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    none = model.new_zeros(0, 2)
+    found = originals.fits(steps * 1e150, model, none, none, torch.ones(2, dtype=torch.bool))
+    assert found[0] == -1.0 and found[1] == pytest.approx(0.5**0.5)
+
+
+class Misleading(Borrow):
+    """In the first round it goes along the stolen model, later it trains."""
+
+    def submit(self, standing, client):
+        self.lent = super().submit(standing, client)
+        return self.lent
+
+    def send(self, sight):
+        if sight.round:
+            return sight.honest_answer
+        return sight.received + 0.1 * (self.lent - sight.received)
+
+
+class Silent(Misleading):
+    """Answers in the first round, along the stolen model, and never again."""
+
+    def send(self, sight):
+        return None if sight.round else super().send(sight)
+
+
+class Mute(Borrow):
+    """Never answers."""
+
+    def send(self, sight):
+        return None
+
+
+@pytest.mark.parametrize(("rounds", "right"), [(1, False), (originals.ROUNDS, True)])
+def test_whose_model_it_is_takes_several_rounds(rounds, right, monkeypatch):
+    monkeypatch.setattr(originals, "ROUNDS", rounds)
+    result, hostile, _ = attacked("tests.test_hardening:Misleading", "originals", eval_every=10)
+    owner = max(set(result.clients) - set(hostile))
+    for record in result.records[: rounds - 1]:
+        assert "suspected" not in record and record["hardened"]["undecided"] == [[*hostile, owner]]
+        counted = dict(zip(result.clients, record["hardened"]["contributions"], strict=True))
+        assert counted[hostile[0]] == counted[owner] > 0.5, "until then all are paid"
+    for record in result.records[rounds - 1 :]:
+        assert (set(record["suspected"]) == set(hostile)) == right and "undecided" not in record["hardened"]
+
+
+@pytest.mark.parametrize("attack", ["Silent", "Mute"])
+def test_silence_does_not_win(attack):
+    """Nothing, or one round, is compared: it is decided in the last one, for the last reward."""
+    result, hostile, paid = attacked(f"tests.test_hardening:{attack}", "originals")
+    assert set(result.last["suspected"]) == set(hostile)
+    assert not any("suspected" in record for record in result.records[:-1])
+    assert max(paid["hostile"]) <= min(paid["honest"])
 
 
 class BorrowedAndIdle(Borrow):
@@ -535,7 +630,7 @@ class BorrowedAndIdle(Borrow):
 def test_a_copy_does_not_excuse_idling():
     """Who handed in a copy counts as nothing, and its rounds are judged like anybody's: what it sends is left out."""
     result, hostile, _ = attacked("tests.test_hardening:BorrowedAndIdle", "work+originals", rounds=12)
-    for record in result.records[3:]:
+    for record in result.records[originals.ROUNDS - 1 :]:
         assert set(record["suspected"]) == set(hostile)
         assert all(
             re.search(r"(copy of|is that of).*; its work was 0\.0", text) for text in record["suspected"].values()
@@ -638,13 +733,15 @@ def test_a_gpu_plays_every_attack_as_the_cpu_does(attack, hardened):
     assert outcomes[1]["kept"] == pytest.approx(outcomes[0]["kept"], abs=1e-9)
 
 
-def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path):
-    config = QUICK.replace(hardened="all", attack="late-switch", rounds=8)
+@pytest.mark.parametrize(("attack", "after"), [("late-switch", 5), ("borrow", 2), ("borrow", 4)])
+def test_an_interrupted_run_goes_on_to_the_same_end(attack, after, tmp_path):
+    """The second and third in the middle of the rounds that decide whose model it is."""
+    config = QUICK.replace(hardened="all", attack=attack, rounds=8)
     whole = fedsac.run(config, tmp_path / "whole")
 
     class Stop(fedsac.Watcher):
         def round(self, run, record):
-            if record["round"] == 5:
+            if record["round"] == after:
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -652,6 +749,128 @@ def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path):
     again = resume(tmp_path / "part")
     assert again.records == whole.records
     assert (again.global_model.params == whole.global_model.params).all()
+    for name in ("rounds.jsonl", "summary.json", "checkpoints/round-000008.safetensors"):
+        assert (tmp_path / "part" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    named = [set(record.get("suspected", ())) for record in whole.records]
+    assert attack != "borrow" or named == [set()] * 4 + [set(whole.attack["attackers"])] * 4
+
+
+# -- who joins and leaves while it is not known whose model it is
+
+
+def disputed(names=("a", "b", "c"), group=("a", "b"), rounds=20):
+    """A run with three clients, of whom two handed in one model: the way (1, 0)."""
+    initial = torch.zeros(2, dtype=torch.float64)
+    own = {"a": [1.0, 0], "b": [1.0, 0], "c": [0.0, 1]}
+    return SimpleNamespace(
+        task=SimpleNamespace(clients=tuple(names)),
+        prepared=SimpleNamespace(
+            initial=initial,
+            config=SimpleNamespace(rounds=rounds),
+            layout=SimpleNamespace(held=lambda neurons: torch.ones(*neurons.shape[:-1], 2, dtype=torch.bool)),
+        ),
+        guard={"copies": {}, "alike": [asdict(originals.Alike(list(group)))]}
+        | {f"handed in/{name}": torch.tensor(model, dtype=torch.float64) for name, model in own.items()},
+    )
+
+
+def answered(run, round, **steps):
+    """A round in which these answered with these steps."""
+    rows = [run.task.clients.index(name) for name in steps]
+    sent = SimpleNamespace(model=lambda i: run.prepared.initial)
+    params = torch.tensor(list(steps.values()), dtype=torch.float64)
+    neurons = torch.ones(len(rows), 1, dtype=torch.bool)
+    hardening._find_owners(
+        run, SimpleNamespace(round=round, clients=rows, params=params, assignment=sent, neurons=neurons)
+    )
+
+
+OWN, OTHER = [1.0, 0.2], [0.2, 1.0]
+
+
+def test_it_is_decided_after_five_rounds_in_which_two_were_compared():
+    run = disputed()
+    before = run.guard
+    for k in range(3):
+        answered(run, k, a=OWN, b=OTHER)
+    answered(run, 3, a=OWN)  # b is away: it does not count
+    answered(run, 4, c=OTHER)
+    answered(run, 5, a=OWN, b=OTHER)
+    assert not run.guard["copies"] and run.guard["alike"][0]["rounds"] == 4
+    assert before["alike"][0]["rounds"] == 0, "nothing is changed in place"
+    answered(run, 6, a=OWN, b=OTHER)
+    assert set(run.guard["copies"]) == {"b"} and run.guard["alike"] == []
+    assert "decided too early" not in run.guard
+
+
+def test_who_is_left_alone_is_decided_by_what_is_known():
+    run = disputed()
+    answered(run, 0, a=OTHER)
+    run.task.clients = ("a", "c")
+    answered(run, 1, a=OTHER)
+    assert run.guard["alike"] and not run.guard["copies"], "nothing is known of b, who may come back"
+    assert run.guard["alike"][0]["answered"] == {"a": 1}, "and whose absence does not count while it is no member"
+    run.task.clients = ("a", "b", "c")
+    answered(run, 2, a=OTHER, b=OWN)
+    assert not run.guard["copies"]
+    run.task.clients = ("a", "c")
+    answered(run, 3, a=OTHER)
+    assert set(run.guard["copies"]) == {"a"} and run.guard["alike"] == []
+
+
+def test_in_the_last_round_it_is_decided_by_what_is_known():
+    run = disputed(rounds=3)
+    for k in range(3):
+        assert not run.guard["copies"]
+        answered(run, k, a=OWN, b=OTHER)
+    assert set(run.guard["copies"]) == {"b"} and run.guard["decided too early"] == [["a", "b"]]
+    run = disputed(rounds=1)
+    answered(run, 0, c=OTHER)
+    assert run.guard["alike"] and not run.guard["copies"], "nobody answered: nothing is known"
+    run = disputed(rounds=5)
+    for k in range(5):
+        answered(run, k, a=OWN, b=OTHER)
+    assert set(run.guard["copies"]) == {"b"} and "decided too early" not in run.guard, "a longer run decides the same"
+
+
+def test_who_was_held_for_a_copy_until_it_is_decided_has_its_name_back():
+    """Of two who join later with one model, one is a copy for now."""
+    run = disputed()
+    run.guard["copies"] = {"a": "farther from the initial weights", "c": "another matter"}
+    for k in range(5):
+        assert set(run.guard["copies"]) == {"a", "c"}
+        answered(run, k, a=OWN, b=OTHER)
+    assert set(run.guard["copies"]) == {"b", "c"}
+
+
+def test_a_checkpoint_from_when_the_first_round_decided():
+    run = disputed()
+    run.guard["alike"] = [["a", "b"]]
+    answered(run, 0, a=OWN, b=OTHER)
+    assert run.guard["alike"][0]["rounds"] == 1 and run.guard["alike"][0]["names"] == ["a", "b"]
+
+
+def test_others_go_on_being_compared_when_somebody_joins(monkeypatch):
+    run = disputed()
+    answered(run, 0, a=OWN, b=OTHER)
+    before = run.guard["alike"]
+    run.begun, run.round = True, 0
+    run.prepared.config.defends = lambda name: True
+    run.prepared.layout.neurons, run.prepared.validation = 1, None
+    monkeypatch.setattr(originals, "copies", lambda *_: {})
+    hardening.admitted(run, {"d": torch.ones(2, dtype=torch.float64)})
+    assert run.guard["alike"] == before and "handed in/d" in run.guard
+
+
+def test_who_hands_in_another_model_is_compared_no_more():
+    run = disputed(group="abc")
+    answered(run, 0, a=OWN, b=OTHER, c=OTHER)
+    (kept,) = hardening._still_alike(run, {"b": None}, {"b": "a"})
+    assert kept.names == ["a", "b", "c"] and len(kept.fits["b"]) == 1, "the same model once more"
+    for found in ({}, {"b": "somebody else"}):
+        (kept,) = hardening._still_alike(run, {"b": None}, found)
+        assert kept.names == ["a", "c"] and kept.fits.keys() == kept.answered.keys() == {"a", "c"}
+    assert not list(hardening._still_alike(run, {"b": None, "c": None}, {}))
 
 
 # -- a federation
@@ -717,8 +936,9 @@ def test_a_site_that_joins_with_anothers_data_counts_as_nothing(silos, tmp_path)
     found = coordinate(folder, InProcessGrid(nodes(folder)))
     rounds = [e["body"] for e in read(folder / "server" / "ledger.jsonl") if e["kind"] == "round"]
     copies = [set(body.get("suspected", ())) for body in rounds]
-    assert copies[0] in ({"c"}, {"e"}) and copies == copies[:1] * 5, "the first round shows it"
-    least = found.records[-1]["neurons"]["abcde".index(*copies[0])]
+    assert copies[:4] == [set()] * 4 and copies[4] in ({"c"}, {"e"}), "five rounds show it"
+    assert [body["hardened"].get("undecided") for body in rounds] == [[["c", "e"]]] * 4 + [None]
+    least = found.records[-1]["neurons"]["abcde".index(*copies[4])]
     assert least == min(found.records[-1]["neurons"])
     verify(Federation.load(folder))
 

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 import fedsac
 from fedsac import Config, FedsacError
@@ -113,6 +114,29 @@ def test_other_defences_are_the_same_in_a_longer_run(tmp_path, hardened):
     fedsac.run(config, tmp_path / "run")
     longer = fedsac.resume(tmp_path / "run", rounds=7)
     assert longer.rewards == fedsac.run(config.replace(rounds=7)).rewards
+
+
+def test_whose_model_it_is_must_not_have_been_decided_too_early(tmp_path):
+    """Two clients with one data set: four rounds decide with less than a longer run would have known."""
+    x, y = load_digits(return_X_y=True)
+    parts = {"a": slice(60), "b": slice(60), **{name: slice(60 * k, 60 * k + 60) for k, name in enumerate("cdef", 1)}}
+    silos = {name: (x[rows], y[rows]) for name, rows in parts.items()}
+    silos |= {"validation": (x[300:500], y[300:500]), "test": (x[500:800], y[500:800])}
+    for rounds, early in ((4, True), (6, False)):
+        run = tmp_path / str(rounds)
+        config = fedsac.Config(rounds=rounds, hidden=(16,), hardened="originals", standalone_steps=150)
+        last = fedsac.run(config, run, data=silos).last
+        assert set(last["suspected"]) in ({"a"}, {"b"})
+        before = contents(run)
+        if early:
+            with pytest.raises(FedsacError, match=r"a and b handed in was decided in the last of 4 rounds.*run of 9"):
+                fedsac.resume(run, rounds=9, data=silos)
+            assert contents(run) == before
+        else:
+            assert (
+                fedsac.resume(run, rounds=9, data=silos).rewards
+                == fedsac.run(config.replace(rounds=9), data=silos).rewards
+            )
 
 
 def test_the_command(tmp_path, capsys):

@@ -66,8 +66,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     privacy.set_defaults(do=measure_privacy)
     owners = commands.add_parser("owners", help="how often a thief is taken for the owner of a model")
     owners.add_argument("out", type=Path)
-    owners.add_argument("--seeds", type=int, default=5)
-    owners.add_argument("--data", default="digits,fashion-mnist", metavar="A,B")
+    owners.add_argument("--seeds", type=int, default=3)
+    owners.add_argument("--data", default="all", help="one of those in `owners.SETTINGS`")
     owners.add_argument("--data-dir", metavar="FOLDER")
     owners.set_defaults(do=count_owners)
     page = commands.add_parser(
@@ -100,9 +100,10 @@ def measure_privacy(chosen: argparse.Namespace) -> None:
 
 
 def count_owners(chosen: argparse.Namespace) -> None:
-    from benchmarks.security.owners import collect
+    from benchmarks.security.owners import SETTINGS, collect
 
-    print(collect(chosen.out, chosen.seeds, tuple(chosen.data.split(",")), chosen.data_dir))
+    data = tuple(SETTINGS) if chosen.data == "all" else (chosen.data,)
+    print(collect(chosen.out, chosen.seeds, data, chosen.data_dir))
 
 
 def write_page(chosen: argparse.Namespace) -> None:

@@ -14,12 +14,13 @@ it is not compared. False positives and what gets through are in docs/hardening.
 trained from other weights on another's answers, is not recognised.
 
 Of two that are alike, the one that came later is the copy. Of two that came at the same time, it is for now the one
-that is farther from the initial weights (training further and noise both lead away), until the first round shows whose
-data made the model: `fits`. A copy of a reward is a copy of what everybody made.
+that is farther from the initial weights (training further and noise both lead away), until rounds of training have
+shown whose data made the model: `fits`, `Alike`. A copy of a reward is a copy of what everybody made.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ MOST_WEIGHTS, MOST_OUTPUTS = 0.35, 0.2
 WEIGHTS, OUTPUTS = 0.6, 0.5  # times the usual distance to the nearest other model
 USUAL = 2 / 3  # of the clients
 ENOUGH = 4  # models
+ROUNDS = 5  # in which steps are compared, before it is decided whose model it is: one says too little (`fits`)
+OFTEN = 0.4  # times the answers of another of the group, or one cannot be the owner: as in `standing.ENOUGH`
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,59 @@ class Copy:
             f"its model is a copy of {self.of}: distance {self.weights:.3g} in weights (limit {self.limits[0]:.3g}), "
             f"{self.outputs:.3g} in outputs (limit {self.limits[1]:.3g})"
         )
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Clients who handed in one model at the same time, and what is known of whose it is.
+
+    `answered` says in how many rounds each of them answered since then. `rounds` counts those in which at least two
+    did: only there can steps be compared. `fits` has, for each of these in turn, how well a client's steps fitted."""
+
+    names: Sequence[str]
+    rounds: int = 0
+    answered: Mapping[str, int] = field(default_factory=dict)
+    fits: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    def after(self, fits: Mapping[str, float]) -> "Alike":
+        """After one more round, with the fits of those who answered. Of one alone nothing can be said."""
+        answered = {name: self.answered.get(name, 0) + 1 for name in fits}
+        more = replace(self, answered=dict(self.answered) | answered)
+        if len(fits) < 2:
+            return more
+        new = {name: [*self.fits.get(name, ()), fit] for name, fit in fits.items()}
+        return replace(more, rounds=self.rounds + 1, fits=dict(self.fits) | new)
+
+    def without(self, gone: Container[str]) -> "Alike":
+        """What is known of the others."""
+        answered = {name: count for name, count in self.answered.items() if name not in gone}
+        fits = {name: own for name, own in self.fits.items() if name not in gone}
+        return Alike([name for name in self.names if name not in gone], self.rounds, answered, fits)
+
+    def fit(self, name: str) -> float | None:
+        """The mean fit of a client's steps; None where none was compared."""
+        own = self.fits.get(name)
+        return fmean(own) if own else None
+
+    def owner(self) -> str | None:
+        """Whose steps fit best, in the mean over the rounds in which they were compared; None where that is unknown.
+
+        Who answers now and then, when its steps happen to fit, must not win, nor who stays silent so that nothing can
+        be compared. So whoever answered less than `OFTEN` times as often as another of the group cannot be the owner;
+        of those who answered, but could never be compared, only one who is left alone by that is."""
+        most = max(self.answered.values(), default=0)
+        often = [name for name in self.names if 0 < self.answered.get(name, 0) >= OFTEN * most]
+        if len(often) < 2:
+            return often[0] if often else None
+        means = {name: mean for name in often if (mean := self.fit(name)) is not None}
+        return max(means, key=means.__getitem__) if means else None
+
+    def verdict(self, name: str, owner: str) -> str:
+        """What is said of a client who handed in the model of `owner`."""
+        said, own, best = f"its model is that of {owner}, ", self.fit(name), self.fit(owner)
+        if own is None or best is None or own > best:  # it was too seldom there to be compared
+            return f"{said}who answered in {self.answered.get(owner, 0)} rounds, and it in {self.answered.get(name, 0)}"
+        return f"{said}whose training fits it better ({best:.3f}; {own:.3f}; rounds compared: {self.rounds})"
 
 
 @dataclass(frozen=True)
@@ -112,8 +168,9 @@ def groups(found: Mapping[str, Copy], new: Sequence[str]) -> list[list[str]]:
 
 def fits(steps: Tensor, model: Tensor, others: Tensor, trained: Tensor, held: Tensor) -> list[float]:
     """How well the steps [k, parameters] of a round, of clients who handed in one model, fit the way [parameters] that
-    this model has come from the initial weights: cosines, within what all of them hold. It is highest for the one whose
-    data the model was trained on (docs/hardening.md).
+    this model has come from the initial weights: cosines, within what all of them hold. In the mean over some rounds it
+    is highest for the one whose data the model was trained on; one round may mislead (docs/hardening.md). What is not a
+    number fits as nothing does, -1.
 
     What all training has in common tells nobody apart, and is larger than what does: so the mean direction of the
     others' steps [n, parameters] is taken out of the steps first, and that of the ways of their models [m, parameters]
@@ -121,7 +178,7 @@ def fits(steps: Tensor, model: Tensor, others: Tensor, trained: Tensor, held: Te
     steps, model = _within(steps, held), _within(model, held)
     apart = _without(steps, _usual(_within(others, held)))
     own = _without(model, _usual(_within(trained, held)))
-    cosines: list[float] = torch.cosine_similarity(apart, own, dim=-1, eps=1e-300).tolist()
+    cosines: list[float] = torch.cosine_similarity(apart, own, dim=-1, eps=1e-300).nan_to_num(-1.0).tolist()
     return cosines
 
 

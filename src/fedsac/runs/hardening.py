@@ -1,12 +1,13 @@
 """Hardened mode in a run: what the defences of `fedsac.defences` do to a round's updates and to whoever joins.
 
 Everything that is kept from round to round is in `Running.guard`, by name: clients' standings, models that were sent
-before, models that were handed in, and who handed in a copy. It is part of every checkpoint and is never changed in
-place. Both engines come by here: `defended` from the round loop, `admitted` where contributions are measured.
+before, models that were handed in, who handed in one model, and who a copy. It is part of every checkpoint and is never
+changed in place. Both engines come by here: `defended` from the round loop, `admitted` where contributions are
+measured.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -21,12 +22,14 @@ from fedsac.defences.commitment import HARDENED, START, commitment
 from fedsac.defences.harm import harmful, without
 from fedsac.defences.standing import SET_ASIDE, Standing, shares
 from fedsac.defences.work import measured_work
+from fedsac.errors import FedsacError
 from fedsac.methods.base import State, Updates
 from fedsac.rng import stream
 from fedsac.runs.running import Running
 
 STANDINGS, COPIES, COMMITTED, SENT, HANDED_IN = "standings", "copies", "committed", "sent/", "handed in/"
 ALIKE = "alike"  # groups of clients who handed in one model at the same time, until it is known whose it is
+TOO_EARLY = "decided too early"  # groups of which it was decided in the run's last round, before enough were over
 SENT_TO = "sent to"  # the names of those whose models these are, in their order
 SENT_ROUNDS = 4  # models that clients were sent, kept to recognise what is made of them
 SENT_BYTES = 1 << 29  # of these models, at most
@@ -110,35 +113,61 @@ def _work(run: Running, updates: Updates) -> dict[str, str]:
 
 
 def _find_owners(run: Running, updates: Updates) -> None:
-    """Of each group that handed in one model: once two of them have answered, the one whose step fits it best is the
-    owner, and the others handed in a copy."""
+    """Of each group that handed in one model: see whose step fits it, round by round. Once that was done often enough,
+    the one who fits best is the owner, and the others handed in a copy.
+
+    It is decided earlier in the run's last round, for the last reward; and where only one of the group is left, by what
+    is known then, since nothing more will be."""
+    last = updates.round + 1 >= run.prepared.config.rounds
+    copies, undecided, early = dict(run.guard[COPIES]), [], []
+    for before in _alike(run):
+        left = sum(name in run.task.clients for name in before.names)
+        group = before.after(_fits(run, updates, before.names)) if left > 1 else before
+        enough = group.rounds >= originals.ROUNDS
+        owner = group.owner() if enough or last or (group.rounds and left < 2) else None
+        if owner is None:
+            undecided.append(asdict(group))
+            continue
+        copies.pop(owner, None)
+        copies |= {name: group.verdict(name, owner) for name in group.names if name != owner}
+        if last and not enough:
+            early.append(list(group.names))
+    run.guard = run.guard | {COPIES: copies, ALIKE: undecided} | ({TOO_EARLY: early} if early else {})
+
+
+def refuse_longer(run: Running) -> None:
+    """Raise where more rounds would have decided otherwise, or at another time, whose model it is."""
+    if early := run.guard.get(TOO_EARLY):
+        raise FedsacError(
+            f"whose model it is that {' and '.join(early[0])} handed in was decided in the last of {run.round} rounds, "
+            f"and in a longer run it would not have been; begin a run of {run.prepared.config.rounds}"
+        )
+
+
+def _alike(run: Running) -> list[originals.Alike]:
+    """The groups of whose model it is not known yet whose it is."""
+    groups = run.guard.get(ALIKE, [])
+    # Checkpoints from when the first round decided have the names alone.
+    return [originals.Alike(**own) if isinstance(own, dict) else originals.Alike(own) for own in groups]
+
+
+def _fits(run: Running, updates: Updates, group: Sequence[str]) -> dict[str, float]:
+    """How well the steps of those of a group who answered fit the model that they handed in."""
     names, layout, initial = run.task.clients, run.prepared.layout, run.prepared.initial
     rows = {names[i]: row for row, i in enumerate(updates.clients)}
+    there = [name for name in group if name in rows]
+    if not there:
+        return {}
     steps = {names[i]: updates.params[row] - updates.assignment.model(i) for row, i in enumerate(updates.clients)}
     ways = {name.removeprefix(HANDED_IN): m - initial for name, m in run.guard.items() if name.startswith(HANDED_IN)}
-    copies, undecided = dict(run.guard[COPIES]), []
-    for group in run.guard[ALIKE]:
-        there = [name for name in group if name in rows]
-        if len(there) < 2:
-            undecided.append(group)
-            continue
-        fits = originals.fits(
-            torch.stack([steps[name] for name in there]),
-            ways[min(group, key=lambda name: (float(ways[name].norm()), name))],
-            _others(steps, group, initial),
-            _others(ways, group, initial),
-            layout.held(updates.neurons[[rows[name] for name in there]]).all(0),  # by all of them: one comparison
-        )
-        fit = dict(zip(there, fits, strict=True))
-        owner = max(there, key=fit.__getitem__)
-        copies.pop(owner, None)
-        for name in group:
-            if name != owner:
-                shown = f"{fit[name]:.2f}" if name in fit else "absent"
-                copies[name] = (
-                    f"its model is that of {owner}, whose training fits it better ({fit[owner]:.2f}; {shown})"
-                )
-    run.guard = run.guard | {COPIES: copies, ALIKE: undecided}
+    fits = originals.fits(
+        torch.stack([steps[name] for name in there]),
+        ways[min(group, key=lambda name: (float(ways[name].norm()), name))],
+        _others(steps, group, initial),
+        _others(ways, group, initial),
+        layout.held(updates.neurons[[rows[name] for name in there]]).all(0),  # by all of them: one comparison
+    )
+    return dict(zip(there, fits, strict=True))
 
 
 def _others(vectors: Mapping[str, Tensor], group: Sequence[str], like: Tensor) -> Tensor:
@@ -202,13 +231,15 @@ def _losses(run: Running, models: Tensor) -> list[float]:
 
 
 def _said(run: Running) -> State:
-    """What a round's record says of the defences: which are on, and what counts of the contributions."""
-    standings, names = run.guard.get(STANDINGS, {}), run.task.clients
+    """What a round's record says of the defences: which are on, what counts of the contributions, and who handed in one
+    model of which it is not known yet whose it is."""
+    standings, names, alike = run.guard.get(STANDINGS, {}), run.task.clients, _alike(run)
     return {
         "defences": run.prepared.config.hardened,
         "clients": list(names),
         "contributions": list(run.task.contributions),
         **({"work": [standings[name]["work"] for name in names]} if standings else {}),
+        **({"undecided": [list(group.names) for group in alike]} if alike else {}),
     }
 
 
@@ -222,7 +253,7 @@ def _committed(run: Running, round: int) -> State:
 def admitted(run: Running, models: Mapping[str, Tensor]) -> dict[str, str]:
     """Compare the models [parameters] that newcomers hand in as trained alone with each other, with those of members,
     and with what was paid so far. Who handed in a copy counts as nothing from now on (of those who hand in one model
-    before the first round, after that round). Returns who, and why.
+    before the first round, once some rounds have shown whose it is). Returns who, and why.
 
     Before a run has begun there are neither members nor rewards. A newcomer is not compared with what it handed in
     itself, under the same name, earlier."""
@@ -249,13 +280,24 @@ def admitted(run: Running, models: Mapping[str, Tensor]) -> dict[str, str]:
     others = {name: reason for name, reason in run.guard.get(COPIES, {}).items() if name not in models}
     kept = {f"{HANDED_IN}{name}": model for name, model in finite.items()}
     alike = originals.groups(found, list(finite))
+    undecided = {name for group in alike for name in group}
     if not (run.begun and run.round):
-        # The first round, whose submodels are cut from the public initial weights, will show whose model it is. Until
-        # then all of a group hold the same, or their steps could not be compared.
-        undecided = {name for group in alike for name in group}
+        # The first rounds will show whose model it is. Until then all of a group are paid as its owner: they hold about
+        # the same, or little could be compared of their steps, and an owner must not lose by being robbed.
         reasons = {name: reason for name, reason in reasons.items() if name not in undecided}
-    run.guard = run.guard | kept | {COPIES: others | reasons, ALIKE: [*run.guard.get(ALIKE, []), *alike]}
+    older = _still_alike(run, models, {name: copy.of for name, copy in found.items() if name not in undecided})
+    groups = [*older, *map(originals.Alike, alike)]
+    run.guard = run.guard | kept | {COPIES: others | reasons, ALIKE: [asdict(group) for group in groups]}
     return reasons
+
+
+def _still_alike(run: Running, models: Container[str], found: Mapping[str, str]) -> Iterator[originals.Alike]:
+    """The groups that there were before some hand in other `models`. Who does leaves its group, unless what it hands in
+    was `found` to be a copy of one of them again: then it goes on being compared with them."""
+    for group in _alike(run):
+        gone = [name for name in group.names if name in models and found.get(name) not in group.names]
+        if len(group.names) - len(gone) > 1:
+            yield group.without(gone)
 
 
 def _paid(run: Running) -> list[tuple[str, Tensor, Tensor]]:

@@ -14,6 +14,7 @@ from fedsac.data.split import Split
 from fedsac.data.tabular import load_memory
 from fedsac.errors import FedsacError
 from fedsac.runs.folder import Folder
+from fedsac.runs.hardening import refuse_longer
 from fedsac.runs.local import LocalEngine
 from fedsac.runs.loop import play
 from fedsac.runs.notebook import progress
@@ -63,7 +64,9 @@ def resume(path: Path | str, *, rounds: int | None = None, data: Any = None, wat
             longer = folder.longer(rounds)
             # Before anything is changed: whatever is refused must not cost the run that is there.
             prepared = prepare([longer], new=False, data=_in_memory(data, longer))[0]
-            Running(prepared, folder).take_up((watcher or Watcher()).note)
+            there = Running(prepared, folder)
+            there.take_up((watcher or Watcher()).note)
+            refuse_longer(there)
             folder.lengthen(longer)
     return resume_together([Path(path)], watcher, data=data)[0]
 
