@@ -108,11 +108,9 @@ def waiting(work: Callable[[], None], device: torch.device) -> Callable[[], None
     return done
 
 
-def measure(
-    named: str, members: int, device: torch.device, repetitions: int, limit: Limits | None
-) -> dict[str, object]:
+def measure(work: Work, named: str, repetitions: int, limit: Limits | None) -> dict[str, object]:
     """Milliseconds of a model-step, and ratios."""
-    work = Work.make(named, members, device)
+    members, device = len(work.lr), work.lr.device
     few = min(members, ONE_BY_ONE)
     half = work.halves()
     candidates = {
@@ -157,8 +155,9 @@ def main() -> None:
     limit = limits() if device.type == "cuda" else None
     for named in chosen.network.split(","):
         for members in map(int, chosen.members.split(",")):
+            work = Work.make(named, members, device)  # torch cannot export a network while its precision is another one
             with precision.using(chosen.precision, device):
-                found = measure(named, members, device, chosen.repetitions, limit)
+                found = measure(work, named, chosen.repetitions, limit)
             print(json.dumps({"precision": chosen.precision} | found), flush=True)
 
 

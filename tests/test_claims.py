@@ -23,11 +23,13 @@ SCENES = ("pow", "cla", "dir:1.0", "dir:2.0", "dir:3.0")
 NAMES = {"cifar10": "CIFAR-10", "fashion-mnist": "Fashion-MNIST", "svhn": "SVHN"}
 
 
-def cells(study):
-    """The last rounds of each cell: {(data, scene): {method: {seed: numbers}}}."""
+def cells(study, clients=10):
+    """The last rounds of each cell with so many clients: {(data, scene): {method: {seed: numbers}}}."""
     found = defaultdict(lambda: defaultdict(dict))
     for path in sorted((RESULTS / study).glob("*.json")):
         for run in json.loads(path.read_text())["runs"]:
+            if run["clients"] != clients:
+                continue
             last, c = run["labels"]["last"], np.array(run["contributions_test"])
             theta = np.array(last["rewards"])
             found[run["data"], run["scene"]][run["method"]][run["seed"]] = {
@@ -43,13 +45,14 @@ def cells(study):
     return found
 
 
-@pytest.fixture(scope="module", params=("judge", "methods"))
+@pytest.fixture(scope="module", params=(("judge", 10), ("judge", 20), ("methods", 10)))
 def study(request):
-    return request.param, cells(request.param)
+    return *request.param, cells(*request.param)
 
 
-def titled(data, scene):
-    return f"{NAMES[data]} {scene.upper().replace(':', '(')}" + ")" * (":" in scene)
+def titled(data, scene, clients=10):
+    own = "" if clients == 10 else f", {clients} clients"
+    return f"{NAMES[data]} {scene.upper().replace(':', '(')}" + ")" * (":" in scene) + own
 
 
 def shown(study):
@@ -108,8 +111,9 @@ def interval(text, values):
 
 
 def test_the_same_data_on_both_sides(study):
-    name, found = study
-    (_, rows), (head, by_cell) = shown(name)["With the same data, and without"]
+    name, clients, found = study
+    title = "With the same data, and without" if clients == 10 else f"The same with {clients} clients"
+    (_, rows), (head, by_cell) = shown(name)[title]
     methods = {method for by in found.values() for method in by}
     listed = set()
     for kind, difference, number, *texts in rows:
@@ -136,7 +140,7 @@ def test_the_same_data_on_both_sides(study):
         *(("fedsac-plus", rival) for rival in (methods & ON_V) - {"fedsac-plus"} | others),
         *(("fedsac-plus-no-server", rival) for rival in others),
     }
-    named = {titled(*cell): cell for cell in found}
+    named = {titled(*cell, clients): cell for cell in found}
     assert {row[0] for row in by_cell} == set(named)
     for column, difference in enumerate(head[1:], 1):
         own, rival = difference.replace("`", "").split(" less ")
@@ -147,25 +151,24 @@ def test_the_same_data_on_both_sides(study):
             assert (row[column][:2] == "**") == bool(corrected[named[row[0]]])
 
 
-def test_what_is_missing_is_named(study):
-    name, found = study
+def test_all_cells_are_there(study):
+    name, clients, found = study
+    assert set(found) == {(data, scene) for data in list(NAMES)[: 3 if clients == 10 else 2] for scene in SCENES}
+    seeds = {tuple(sorted(by_seed)) for by in found.values() for by_seed in by.values()}
+    assert len(seeds) == 1 and len(seeds.pop()) == 10
+    assert len({frozenset(by) for by in found.values()}) == 1
     text = (RESULTS / f"{name}.md").read_text()
-    said = re.search(r"^Not made yet are (\d+) of (\d+) cells: (.*)\.$", text, re.M)
-    wanted = [titled(data, scene) for data in NAMES for scene in SCENES]
-    if name == "judge":
-        wanted += [f"{titled(data, scene)}, 20 clients" for data in ("cifar10", "fashion-mnist") for scene in SCENES]
-    missing = [cell for cell in wanted if cell not in {titled(*cell) for cell in found}]
-    assert missing and [int(said[1]), int(said[2])] == [len(missing), len(wanted)]
-    assert said[3].split("; ") == missing
+    assert "Not made yet" not in text
     if name == "judge":
         rows = re.search(r"Of the methods that train on V the judging lacks (.*?),", text)[1]
         there = {method for by in found.values() for method in by}
         assert set(re.findall(r"`(.*?)`", rows)) == ON_V - there
 
 
-def test_the_goal_in_short():
-    found = cells("judge")
-    _, rows = shown("judge")["FedSAC+, judged"][0]
+@pytest.mark.parametrize(("number", "clients"), [(0, 10), (1, 20)])
+def test_the_goal_in_short(number, clients):
+    found = cells("judge", clients)
+    _, rows = shown("judge")["FedSAC+, judged"][number]
     ours = {cell: list(by["fedsac-plus"].values()) for cell, by in found.items()}
     less = {
         cell: np.array(values) for cell, values in differences(found, "fedsac-plus", "fedavg-server", "max").items()
@@ -176,14 +179,14 @@ def test_the_goal_in_short():
     }
     below = {cell: sum(one["below"] for one in own) for cell, own in ours.items()}
     missed = [
-        {cell: f"{one['bcf'] / 100:.3f}" for cell, one in of.items() if one["bcf"] < 98 - 1e-9},
+        {cell: (one["bcf"] / 100, "") for cell, one in of.items() if one["bcf"] < 98 - 1e-9},
         {
-            cell: f"{one['attainable'] - one['gamma']:.2f} below"
+            cell: (one["attainable"] - one["gamma"], " below")
             for cell, one in of.items()
             if one["attainable"] - one["gamma"] > 0.5
         },
-        {cell: f"{np.mean(values):+.2f}" for cell, values in less.items() if np.mean(values) < -0.3},
-        {cell: f"{count} of 100" for cell, count in below.items() if count},
+        {cell: (np.mean(values), "") for cell, values in less.items() if np.mean(values) < -0.3},
+        {cell: (count, f" of {10 * clients}") for cell, count in below.items() if count},
     ]
     assert [row[0][:11] for row in rows] == [
         "a share of ",
@@ -196,15 +199,18 @@ def test_the_goal_in_short():
     for row, one in zip([*rows[:3], rows[4]], missed, strict=True):
         assert row[1:3] == ["**not reached**", f"{len(found) - len(one)} of {len(found)}"]
         said = dict(re.fullmatch(r"(.*) \(([^()]*)\)", text).groups() for text in row[3].split("; "))
-        assert said == {titled(*cell): value for cell, value in one.items()}
+        assert set(said) == {titled(*cell, clients) for cell in one}
+        for cell, (value, words) in one.items():
+            number, after = re.fullmatch(r"([-+.\d]+)(.*)", said[titled(*cell, clients)]).groups()
+            assert rounded(number, value) and after == words, cell
     assert rows[3][1] == "**not reached**" and interval(rows[3][2], np.mean(list(less.values()), axis=0))
     whole = [cell for cell in found if not any(cell in one for one in missed)]
     assert rows[5][1:3] == ["**not reached**", f"{len(whole)} of {len(found)}"]
     text = (RESULTS / "judge.md").read_text()
     for rival in ("fedavg", "fedsac", "aequa"):
         line = re.search(
-            rf"^- less `{rival}`'s(?: common model)?: (.*?) points; significantly above in (\d+), below in (\d+), "
-            r"undecided in (\d+) of 15 cells\. Inside BCF: (.*) points\.$",
+            rf"^- {clients} clients, less `{rival}`'s(?: common model)?: (.*?) points; significantly above in (\d+), "
+            rf"below in (\d+), undecided in (\d+) of {len(found)} cells\. Inside BCF: (.*) points\.$",
             text,
             re.M,
         )
@@ -261,21 +267,23 @@ def test_what_fedsac_plus_claims_with_and_without_server_data():
         r"below in (\d+)(?:; without the correction above in (\d+), below in (\d+))?",
         text,
     )
-    by_study = {"15": cells("judge"), "8": cells("methods")}
+    judged = cells("judge")
     assert len(said) == 6
     for own, rival, mean, above, number, below, *uncorrected in said:
-        values = differences(by_study[number], own, rival, "max")
+        where = cells("methods") if rival == "fedsac-server" else judged  # which the judging does not have
+        assert int(number) == len(where) == 15
+        values = differences(where, own, rival, "max")
         assert interval(mean, np.mean(list(values.values()), axis=0)), rival
         corrected, alone = (list(signs.values()) for signs in verdicts(values))
         assert [int(above), int(below)] == [corrected.count(1), corrected.count(-1)]
         assert uncorrected == ["", ""] or [int(n) for n in uncorrected] == [alone.count(1), alone.count(-1)]
     above_aequa = {
         cell
-        for cell, values in differences(by_study["15"], "fedsac-plus-no-server", "aequa", "max").items()
+        for cell, values in differences(judged, "fedsac-plus-no-server", "aequa", "max").items()
         if np.mean(values) > 0
     }
     assert {scene for _, scene in above_aequa} == {"cla"} and "(above in CLA alone)" in text
-    fashion = [by for (data, _), by in by_study["15"].items() if data == "fashion-mnist"]
+    fashion = [by for (data, _), by in judged.items() if data == "fashion-mnist"]
     for name, method in (
         ("has", "server-alone"),
         ("FedSAC", "fedsac"),
@@ -317,3 +325,30 @@ def test_what_the_reading_changes():
     corrected, _ = verdicts({key: values for key, (values, _) in differences.items()})
     assert {key for key, sign in corrected.items() if sign} == {key for key, (_, bold) in differences.items() if bold}
     assert [key for key, (_, bold) in differences.items() if bold] == [("FedRAC, DIR(1.0)", "mean reward")]
+
+
+def test_what_is_said_of_twenty_clients_and_of_the_rule():
+    text = re.sub(r"\s+", " ", (DOCS / "fedsac-plus.md").read_text())
+    found = cells("judge", 20)
+    corrected = verdicts(differences(found, "fedsac-plus-no-server", "fedsac", "max"))[0]
+    below = {cell for cell, sign in corrected.items() if sign < 0}
+    assert below == {("cifar10", "pow"), ("fashion-mnist", "pow"), ("fashion-mnist", "dir:1.0")}
+    above = [cell for cell, sign in corrected.items() if sign > 0]
+    assert f"below FedSAC in {len(below)} cells" in text and f"above in {len(above)}, and" in text
+    to_aequa = differences(found, "fedsac-plus-no-server", "aequa", "max")
+    seeds = np.mean(list(to_aequa.values()), axis=0)
+    low, high = stats.t.interval(0.95, len(seeds) - 1, seeds.mean(), stats.sem(seeds))
+    assert low < 0 < high and rounded(re.search(r"distance from Aequa, (-\.\d+) points", text)[1], seeds.mean())
+    signs = verdicts(to_aequa)[0]
+    assert {scene for (_, scene), sign in signs.items() if sign > 0} == {"cla"}
+    assert sum(sign < 0 for sign in signs.values()) == int(re.search(r"below in the other (\d+)\)", text)[1])
+    added = [
+        np.mean(
+            [np.mean(values) for values in differences(cells("methods"), "fedsac-plus", "fedsac-server", key).values()]
+        )
+        for key in ("gamma", "bcf")
+    ]
+    said = re.search(r"is (\d\.\d) in gamma and (\d+) points more of the clients inside BCF", text)
+    assert rounded(said[1], added[0]) and rounded(said[2], added[1])
+    readme = re.sub(r"\s+", " ", (DOCS.parent / "README.md").read_text())
+    assert f"Its gamma is {said[1]} higher, and {said[2]} points more of the clients are inside BCF" in readme

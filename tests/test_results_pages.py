@@ -61,11 +61,14 @@ def test_fedsac_plus_judged():
     """Means over scenes of means over seeds, from the raw files of the judging."""
     _, rows = tables("fedsac-plus.md")[1]
     names = {"CIFAR-10": "cifar10", "Fashion-MNIST": "fashion-mnist", "SVHN": "svhn"}
-    assert [row[0] for row in rows] == list(names)
+    assert [row[0] for row in rows] == [*names, "CIFAR-10, 20 clients", "Fashion-MNIST, 20 clients"]
     for row in rows:
+        name, _, clients = row[0].removesuffix(" clients").partition(", ")
         scenes = []
-        for path in sorted((DOCS / "results" / "judge").glob(f"{names[row[0]]}-*.json")):
-            runs = [run for run in json.loads(path.read_text())["runs"] if run["clients"] == 10]
+        for path in sorted((DOCS / "results" / "judge").glob(f"{names[name]}-*.json")):
+            runs = [run for run in json.loads(path.read_text())["runs"] if run["clients"] == int(clients or 10)]
+            if not runs:
+                continue
             own = [run for run in runs if run["method"] == "fedsac-plus"]
             fedavg = [run["labels"]["last"]["global"] for run in runs if run["method"] == "fedavg-server"]
             last = [(run["contributions_test"], run["labels"]["last"]["rewards"], run["contributions"]) for run in own]
@@ -408,3 +411,38 @@ def test_who_is_taken_for_the_owner_of_a_model():
             found.append(sums.T / (3 * 132) * 100)
     assert np.array(shown).shape == np.array(found).shape == (24, 5, 2)
     assert np.array(shown) == pytest.approx(np.array(found), abs=0.05001)
+
+
+def test_speed_of_networks():
+    """Every cell, ratios from the milliseconds; what was aimed at, and what the page says of it."""
+    runs = json.loads((DOCS / "results" / "network-speed.json").read_text())["runs"]
+    rows = next(rows for head, rows in tables("any-network.md") if "one by one, ms" in head)
+    assert len(rows) == len(runs)
+    ratios = {}
+    for run, (network, precision, members, plain, stack, ratio, memory, time, bytes_, *limits) in zip(
+        runs, rows, strict=True
+    ):
+        each = run["milliseconds a model-step"]
+        assert [network, precision.rstrip(" *"), members] == [
+            f"`{run['network']}`",
+            run["precision"],
+            f"{run['members']}",
+        ]
+        assert precision.endswith("*") == run["client of MPS"]
+        assert rounded(plain, each["one by one"]) and rounded(stack, each["stack"])
+        assert abs(float(ratio) - each["one by one"] / each["stack"]) < 0.06
+        assert rounded(memory, run["peak GPU megabytes a member"])
+        assert abs(float(time) - each["stack of halves"] / each["stack"]) < 0.006
+        assert rounded(bytes_, run["half of the units: share of the bytes"])
+        for text, share in zip(limits, run["share of the limit"].values(), strict=True):
+            assert rounded(text.rstrip("%"), 100 * share)
+        ratios[run["network"], run["precision"], run["members"]] = float(ratio)
+    text = (DOCS / "any-network.md").read_text()
+    said = re.search(
+        r"missed for 10 \(([\d.]+)\), for 50 by little \(([\d.]+)\) and for `resnet18` \(([\d.]+); in bf16", text
+    )
+    own = "torch's own"
+    wanted = [("cnn", own, 10), ("cnn", own, 50), ("resnet18", own, 50)]
+    assert [float(one) for one in said.groups()] == [ratios[key] for key in wanted]
+    assert [ratios[key] >= aim for key, aim in zip(wanted, (20, 28, 3), strict=True)] == [False] * 3
+    assert ratios["cnn", own, 350] >= 33 and ratios["resnet18", "bf16", 50] == 3.3

@@ -20,8 +20,9 @@ cell. CGSV and FedAVE reward by contribution, as in the paper's tables (`reward_
 30,000 to train with and 10,000 to test.
 
 The raw results are in `docs/results/methods/`; `python -m benchmarks.studies page methods` writes this page from them.
-The source that ran is the commit's but for the line that [the paper's tables](paper/README.md) tell of. Eight cells ran
-side by side, part of the time beside the last of the paper's runs; `seconds` is the time that passed.
+The source of the first commit is that commit's but for the line that [the paper's tables](paper/README.md) tell of.
+Between the two no number changed (all 21 methods on the digits in two scenes: the same to the last bit, by hand).
+Cells shared a GPU with up to 18 others: `seconds`, which adds them up, is no measure of speed.
 """
 
 

@@ -65,9 +65,12 @@ class Pair:
         return POINTS[key] * float(np.mean(there)) if there and len(there) == len(means) else None
 
 
-def pairs(tables: dict[Cell, list[Row]]) -> list[Pair]:
-    """All comparisons that the tables allow; cells with as many clients as the first."""
-    clients = next(iter(tables)).clients
+def numbers_of_clients(tables: dict[Cell, list[Row]]) -> list[int]:
+    return list(dict.fromkeys(cell.clients for cell in tables))
+
+
+def pairs(tables: dict[Cell, list[Row]], clients: int) -> list[Pair]:
+    """All comparisons that the tables allow, of cells with so many clients."""
     group = {cell: by_label(table, "last") for cell, table in tables.items() if cell.clients == clients}
     methods = list(dict.fromkeys(method for at in group.values() for method in at))
     others = [method for method in methods if method not in (*SERVER_DATA, WITHOUT, "standalone")]
@@ -114,10 +117,11 @@ def _over_cells(numbers: Sequence[Mapping[str, BySeed]], own: str, rival: str, p
 
 def section(tables: dict[Cell, list[Row]]) -> list[str]:
     """The part of a page; nothing where there is nothing to compare."""
-    found = pairs(tables)
+    first, *others = numbers_of_clients(tables)
+    found = pairs(tables, first)
     if not found:
         return []
-    return [
+    parts = [
         "## With the same data, and without",
         EXPLAINED.rstrip(),
         _summary(found),
@@ -125,6 +129,11 @@ def section(tables: dict[Cell, list[Row]]) -> list[str]:
         "correction for the number of cells.",
         _by_cell([pair for pair in found if pair.kind != UNEQUAL]),
     ]
+    for clients in others:
+        found = pairs(tables, clients)
+        parts += [f"### The same with {clients} clients", _summary(found)]
+        parts += ["Cell by cell:", _by_cell([pair for pair in found if pair.kind != UNEQUAL])]
+    return parts
 
 
 def _summary(found: Sequence[Pair]) -> str:
