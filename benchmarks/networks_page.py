@@ -1,4 +1,4 @@
-"""`python -m benchmarks.networks_page` writes the table of docs/any-network.md from docs/results/network-speed.json: the
+"""`python -m benchmarks.networks_page` writes a table of docs/any-network.md from docs/results/network-speed.json: the
 lines that `python -m benchmarks.networks` printed."""
 
 import json
