@@ -90,6 +90,9 @@ class Tables:
         yield f"{' and '.join(map(str, raw['hidden']))} neurons. Made with {_made(raw['made'])}."
         if "others" in raw["made"]:  # taken over from an earlier raw file: what has changed since does not concern them
             yield f"The runs of other methods than FedSAC and FedSAC+: {_made(raw['made']['others'])}."
+        if again := raw["made"].get("again"):  # made once more, after a change that concerns nothing else
+            listed = ", ".join(f"`{name}`" for name in again["attacks"])
+            yield f"The runs of ours, clean and under {listed}, were made again since: {_made(again)}."
         yield from ("\nClean runs.\n", self._clean_table())
         everywhere = list(self._values)
         yield from self._table("The adversary's gain over honesty, in points.", _gain, columns, everywhere)
