@@ -1,7 +1,7 @@
 """Does this tree give the numbers that an earlier commit gave? `python -m benchmarks.same_numbers COMMIT`.
 
-All methods, three other measures of contribution and a scene with sparse evaluation, on the digits, 5 rounds, float64:
-run by the commit (in a work tree of its own) and by this tree, and every number in the commit's run folders is looked
+All methods, three other measures of contribution and a scene with sparse evaluation, on the digits, 5 or 12 rounds,
+float64: run by the commit (in a work tree of its own) and by this tree, and every number in the commit's run folders is looked
 for in ours. New keys may have come; what is missing or differs in its last bit is shown, and the command fails.
 """
 
@@ -21,7 +21,13 @@ METHODS = (
     *("standalone", "fedavg", "qffl", "cffl", "cgsv", "fedave", "rffl", "iafl", "fedrac", "fedsac"),
     *("fedsac-no-allocation", "fedsac-no-aggregation", "fedsac-plus"),
 )
+STUDIED = (  # what benchmarks.studies adds to these, and its setting
+    *("fedsac-over-n", "aequa", "server-alone", "fedavg-server", "fedavg-v-client", "fedsac-server", "fedrac-server"),
+    *("fedsac-plus-no-server", "fedsac-plus", "fedsac", "fedavg"),
+)
+VALIDATION = ("--contribution-on", "validation", "--scene", "dir:1.0", "--rounds", "12", "--eval-every", "4")
 RUNS = {method: ("--method", method) for method in METHODS} | {
+    **{f"{method}, on V": ("--method", method, *VALIDATION) for method in STUDIED},
     "leave-one-out": ("--contribution", "leave-one-out"),
     "shapley": ("--contribution", "shapley"),
     "cosine": ("--contribution", "cosine"),
