@@ -1,8 +1,8 @@
 """Does this tree give the numbers that an earlier commit gave? `python -m benchmarks.same_numbers COMMIT`.
 
 All methods, three other measures of contribution and a scene with sparse evaluation, on the digits, 5 or 12 rounds,
-float64: run by the commit (in a work tree of its own) and by this tree, and every number in the commit's run folders is looked
-for in ours. New keys may have come; what is missing or differs in its last bit is shown, and the command fails.
+float64: run by the commit (in a work tree of its own) and by this tree, and every number in the commit's run folders is
+looked for in ours. New keys may have come; what is missing or differs in its last bit is shown, and the command fails.
 """
 
 import json
