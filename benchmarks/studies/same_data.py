@@ -21,7 +21,7 @@ EXPLAINED = """\
 The server of `fedsac-plus` trains 20 steps a round on one half of V; so do those of `fedavg-server`, `fedsac-server`
 and `fedrac-server`. `fedavg-v-client` trains on V as one more client, `server-alone` on all of V and nothing else. All
 others, `fedsac-plus-no-server` among them, use V to measure at most, so that *unequal* comparisons cannot tell the
-method from the data.
+method from the data. `aequa` is our reconstruction: no code of it is public.
 
 `last` rounds. Differences are ours less the rival's, seed by seed, averaged over the cells; best reward and share
 inside BCF (*in BCF*) in percentage points. Where rewards are copies of a common model that were trained one epoch more
