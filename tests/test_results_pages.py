@@ -446,3 +446,20 @@ def test_speed_of_networks():
     assert [float(one) for one in said.groups()] == [ratios[key] for key in wanted]
     assert [ratios[key] >= aim for key, aim in zip(wanted, (20, 28, 3), strict=True)] == [False] * 3
     assert ratios["cnn", own, 350] >= 33 and ratios["resnet18", "bf16", 50] == 3.3
+
+
+def test_how_much_longer_exact_importance_takes():
+    runs = json.loads((DOCS / "results" / "unit-importance.json").read_text())["runs"]
+    took = defaultdict(list)
+    for run in runs:
+        took[run["network"].split(",")[0].split(" ")[0]].append(run["times longer"])
+    text = re.sub(r"\s+", " ", (DOCS / "any-network.md").read_text())
+    said = re.search(
+        r"took (\d+) to (\d+) times as long for `cnn`, (\d+) to (\d+) for the ResNet, (\d+) to (\d+) for the ViT, "
+        r"(\d+) to (\d+) for the text transformer, and (\d+) to (\d+) where there are few units",
+        text,
+    ).groups()
+    few = took["resnet18-gn"] + took["LoRA"]
+    wanted = [took["cnn"], took["resnet18"], took["ViT"], took["text"], few]
+    for low, high, values in zip(said[::2], said[1::2], wanted, strict=True):
+        assert rounded(low, min(values)) and rounded(high, max(values))
