@@ -25,7 +25,8 @@ and 101, docs/fedsac-plus.md). Here it is judged on the test sets, with seeds th
 played no part in the design{twenty}. Figures of its first edition on SVHN had been seen before. Table 9's settings;
 contributions measured on V; SVHN's images are re-cropped, 30,000 to train with and 10,000 to test. The cells with 10
 clients ran side by side on one GPU, in 11 minutes; those with 20 beside other work: `seconds`, which adds up their
-processes, is no measure of speed.
+processes, is no measure of speed. Between the two commits no number changed (`python -m benchmarks.same_numbers
+008cace`: every method, on the digits, to the last bit).
 
 The raw results are in `docs/results/judge/`; `python -m benchmarks.studies page judge` writes this page from them.
 """
