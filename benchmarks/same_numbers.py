@@ -2,11 +2,13 @@
 
 All methods, three other measures of contribution and a scene with sparse evaluation, on the digits, 5 or 12 rounds,
 float64: run by the commit (in a work tree of its own) and by this tree, and every number in the commit's run folders is
-looked for in ours. New keys may have come; what is missing or differs in its last bit is shown, and the command fails.
+looked for in ours. New keys may have come; what is missing or differs in its last bit is counted by key, and the
+command fails.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -66,6 +68,15 @@ def differences(before: Path, after: Path) -> Iterator[str]:
             yield from _values([*map(json.loads, lines)], [*map(json.loads, others)], str(name))
 
 
+def in_short(found: list[str]) -> str:
+    """How many numbers of which keys differ, with an example of each."""
+    by_key: dict[str, list[str]] = {}
+    for text in found:
+        keys = [part for part in text.partition(" was, ")[0].split(": ")[1:] if part[:1].isalpha()]
+        by_key.setdefault(re.sub(r"\[.*", "", keys[-1]) if keys else "", []).append(text)
+    return "; ".join(f"{key} {len(texts)} times, as {texts[0]}" for key, texts in by_key.items()) or "the same"
+
+
 def _tensors(path: Path, other: Path, name: str) -> Iterator[str]:
     theirs, ours = load_file(path), load_file(other)
     for key, array in theirs.items():
@@ -97,7 +108,7 @@ def main(commit: str) -> int:
             run(ROOT, arguments, places[1])
             found = list(differences(*places))
             bad += bool(found)
-            print(f"{name}: {'the same' if not found else '; '.join(found[:5])}", flush=True)
+            print(f"{name}: {in_short(found)}", flush=True)
     print(f"{len(RUNS) - bad} of {len(RUNS)} runs have every number of {commit}")
     return 1 if bad else 0
 

@@ -21,8 +21,8 @@ cell. CGSV and FedAVE reward by contribution, as in the paper's tables (`reward_
 
 The raw results are in `docs/results/methods/`; `python -m benchmarks.studies page methods` writes this page from them.
 The source of the first commit is that commit's but for the line that [the paper's tables](paper/README.md) tell of.
-Between the two no number changed (`python -m benchmarks.same_numbers 9f76b09`: every method, on the digits, to the last
-bit).
+Between the two nothing on this page changed (`python -m benchmarks.same_numbers 9f76b09`: every method, on the digits;
+only log losses differ, in their last digits).
 Cells shared a GPU with up to 18 others: `seconds`, which adds them up, is no measure of speed.
 """
 
