@@ -19,14 +19,14 @@ NUMBER_WORDS = {"none": 0, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 
 ABLATION, ALONE, N = "w/o aggregation", "Standalone", "FedSAC" + OVER_N
 
 
-def says(pattern, *expected):
-    """The account has this sentence, with these numbers in the places marked #; a word may stand for a number."""
+def says(pattern, *expected, text=ACCOUNT):
+    """The text has this sentence, with these numbers in the places marked #; a word may stand for a number."""
     number = "((?:[-+]?[\\d.]*\\d)|" + "|".join(NUMBER_WORDS) + ")"
-    found = re.findall(number.join(map(re.escape, pattern.split("#"))), ACCOUNT)
+    found = re.findall(number.join(map(re.escape, pattern.split("#"))), text)
     assert len(found) == 1, (pattern, found)
     groups = found[0] if isinstance(found[0], tuple) else (found[0],)
-    for text, value in zip(groups, expected, strict=True):
-        assert rounded(f"{NUMBER_WORDS.get(text, text)}", float(value)), (pattern, text, value)
+    for said, value in zip(groups, expected, strict=True):
+        assert rounded(f"{NUMBER_WORDS.get(said, said)}", float(value)), (pattern, said, value)
 
 
 def table(*head):
@@ -362,7 +362,7 @@ def test_long_runs(long_runs):
     }
     below = float(re.search(r"of these rounds stay below (\d+) %", ACCOUNT)[1])
     highest = 100 * max(one.mean(0).max() for one in early.values())
-    assert below - 1 <= highest < below
+    assert below - 2 < highest < below
     fives = [mean("2", ("cifar10", 10, scene), "FedSAC", "peak") for scene in early]
     says("(one reaches #; the # seeds above have # and #)", 100 * max(one.max() for one in early.values()), 5, *fives)
     gammas = [
