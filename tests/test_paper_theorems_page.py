@@ -102,7 +102,7 @@ def test_the_counterexample():
     model, rows, values, importance = (
         np.array([[float(x) for x in row.split(",")] for row in text.split(";")]) for text in found.groups()
     )
-    assert np.linalg.eigvalsh(rows) == pytest.approx(values[0])
+    assert (rows == rows.T).all() and np.linalg.eigvalsh(rows) == pytest.approx(values[0])
     theta = model[0]
     alone = [theta * (np.arange(3) == j) for j in range(3)]
     assert [away @ rows @ away / 2 for away in alone] == pytest.approx(importance[0])
