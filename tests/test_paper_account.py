@@ -19,14 +19,14 @@ NUMBER_WORDS = {"none": 0, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 
 ABLATION, ALONE, N = "w/o aggregation", "Standalone", "FedSAC" + OVER_N
 
 
-def says(pattern, *expected):
-    """The account has this sentence, with these numbers in the places marked #; a word may stand for a number."""
+def says(pattern, *expected, text=ACCOUNT):
+    """The text has this sentence, with these numbers in the places marked #; a word may stand for a number."""
     number = "((?:[-+]?[\\d.]*\\d)|" + "|".join(NUMBER_WORDS) + ")"
-    found = re.findall(number.join(map(re.escape, pattern.split("#"))), ACCOUNT)
+    found = re.findall(number.join(map(re.escape, pattern.split("#"))), text)
     assert len(found) == 1, (pattern, found)
     groups = found[0] if isinstance(found[0], tuple) else (found[0],)
-    for text, value in zip(groups, expected, strict=True):
-        assert rounded(f"{NUMBER_WORDS.get(text, text)}", float(value)), (pattern, text, value)
+    for said, value in zip(groups, expected, strict=True):
+        assert rounded(f"{NUMBER_WORDS.get(said, said)}", float(value)), (pattern, said, value)
 
 
 def table(*head):
@@ -68,6 +68,8 @@ def test_the_account_is_on_the_page():
 
 def test_in_how_many_scenes():
     """The first table: both readings, by label."""
+    says("In how many of # scenes, by the two readings", len(SCENES))
+    says('"Within #": within # points of the value printed', 3, 3)
     rows = table("printed", "literal: `best`", "`last`", "`peak`", "N: `best`", "`last`", "`peak`")
     expected = {
         "gamma: the highest": ("1", lambda *at: len(first("1", *at))),
@@ -117,6 +119,7 @@ def test_accuracy():
 
 
 def test_ablations():
+    says("The ablation of aggregation against FedSAC, in how many of # scenes", len(SCENES))
     rows = table("printed", "`best`", "`last`")
     counts = {
         "the best client is better": lambda label: len(above("4", label, ABLATION, "FedSAC")),
@@ -166,6 +169,7 @@ def test_gamma_in_cla():
 
 def test_baselines():
     head = "FedAvg", "q-FFL", "CFFL", "CGSV", "FedAVE"
+    says("The baselines' gammas, in how many of # scenes they are within # points", len(SCENES), 3)
     rows = table(*head)
     assert [row[0] for row in rows] == ["`best`", "`last`"]
     for label, *texts in rows:
@@ -223,7 +227,8 @@ def test_gamma_where_the_paper_measures_it():
     assert all(set(behind[c]) == {"CFFL", "q-FFL", "FedAvg"} for c in (CLA[0], CLA[2]))
     says("It loses SVHN's CLA to CFFL by #,", behind[CLA[1]]["CFFL"])
     says("CIFAR-10's DIR(1.0) to CFFL by # and DIR(2.0) by less than", behind[dirs[0]]["CFFL"])
-    assert behind[dirs[1]]["CFFL"] < float(re.search(r"DIR\(2\.0\) by less than (\.\d+)", ACCOUNT)[1])
+    less_than = float(re.search(r"DIR\(2\.0\) by less than (\.\d+)", ACCOUNT)[1])
+    assert less_than - 0.01 <= behind[dirs[1]]["CFFL"] < less_than
     clients = [mean("2", c, row, "best") for row in ("CFFL", ALONE) for c in dirs]
     says("its best client has # and # %, where standing alone has # and #.", *clients)
 
@@ -353,6 +358,7 @@ def test_long_runs(long_runs):
             assert len(own) == 3
             measure = measures["common" if who.startswith("FedAvg") else label]
             assert rounded(text, 100 * np.mean([measure(run) for run in own])), (name, scene)
+    says("DIR scenes with # rounds** (means of # seeds", 3000, 3)
     rounds = {tuple(run["curve"]["round"]) for own in long_runs.values() for run in own}
     assert rounds == {tuple(range(10, 3001, 10))}
     says("of any of # evaluated rounds", 300)
@@ -360,9 +366,10 @@ def test_long_runs(long_runs):
         scene: np.array([run["curve"]["best"][:30] for run in long_runs[scene, "fedsac"]])
         for scene in ("dir:1.0", "dir:2.0")
     }
+    says("By the literal reading the first # of these rounds stay below", 10 * 30)
     below = float(re.search(r"of these rounds stay below (\d+) %", ACCOUNT)[1])
     highest = 100 * max(one.mean(0).max() for one in early.values())
-    assert below - 1 <= highest < below
+    assert below - 2 < highest < below
     fives = [mean("2", ("cifar10", 10, scene), "FedSAC", "peak") for scene in early]
     says("(one reaches #; the # seeds above have # and #)", 100 * max(one.max() for one in early.values()), 5, *fives)
     gammas = [

@@ -1,6 +1,7 @@
 """Every number of docs/results/paper/README.md, derived from the raw file of its runs (and from what the paper printed)
 once more, in a few lines of the tests' own."""
 
+import csv
 import re
 from itertools import pairwise
 
@@ -116,13 +117,53 @@ def check_cell(table, column, row, label, text):
     assert bool(bold) == (page.rank(table, column, row, label, rivals) == 1), where
 
 
+@pytest.mark.parametrize("table", list("12345678"))
+def test_files_of_tables(table):
+    """The same as a file: every line, with the rows of Standalone; and that no line is missing."""
+    with (page.PAPER / f"table{table}.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    at = set()
+    for line in lines:
+        column = line["data"], int(line["clients"]), line["scene"]
+        key, _, variant = line["row"].partition(":")
+        row = key.replace("=", " ") if table == "7" else NAMES.get(key, "FedSAC" + page.OVER_N)
+        row += {"": "", "common": page.COMMON, "other-beta": page.OTHER_BETA}[variant]
+        at.add((column, row, line["label"]))
+        found, runs = values(table, column, row, line["label"]), page.own_runs(table, column, row)
+        assert (len(runs), len(found)) == (int(line["seeds"]), int(line["seeds_with_it"])), line
+        numbers = [np.mean([*found.values()]), np.std([*found.values()], ddof=1)]
+        if table == "7":
+            numbers.append(np.mean([page.lowest(run, line["label"]) for seed, run in runs.items() if seed in found]))
+        texts = [line[name] for name in ("mean", "deviation", "lowest")]
+        assert [float(text) for text in texts if text] == pytest.approx(numbers, rel=1e-5, abs=1e-9), line
+        printed = PRINTED[table, column][key if table == "7" else page.split(row)[0]]
+        texts = [line[name] for name in ("printed", "printed_deviation", "printed_lowest")]
+        assert tuple(float(text) if text else None for text in texts) == printed, line
+        rivals = page.rivals_of(table, row)
+        ranks = [page.rank(table, column, row, which, rivals) for which in (line["label"], "paper")]
+        assert [int(line["rank"]), int(line["printed_rank"])] == ranks and line["quick"] == "0", line
+    wanted = {
+        (column, row, label)
+        for columns, _ in blocks(table)
+        for row in expected_rows(table, columns)
+        for column in columns
+        for label in LABELS[table].split()
+        if page.own_runs(table, column, row) is not None
+    }
+    assert at == wanted and len(lines) == len(at)
+
+
 def test_table_9():
     names = {"learning rate": "lr", "local steps": "local_steps", "batch size": "batch", "beta": "beta"}
     batch = {"cifar10": 32, "fashion-mnist": 32, "svhn": 64}  # from the table's caption
+    with (page.PAPER / "table9.csv").open() as file:
+        lines = {(line["data"], 10, line["scene"], line["row"]): line for line in csv.DictReader(file)}
     for columns, rows in blocks("9"):
         for row, label, texts in rows:
             for column, text in zip(columns, texts, strict=True):
                 runs = [run for run in RAW["runs"] if (run["data"], run["clients"], run["scene"]) == column]
+                line = lines[(*column, names.get(row, row))]
+                assert line["printed" if label == "paper" else "mean"] == text.replace(", ", " ").strip("-")
                 if row not in names:
                     assert row == page.OTHER_BETA[2:]
                     betas = {*page.PAPER_BETA[column[::2]][1:], *([10] if column[2] == "dir:1.0" else [])}

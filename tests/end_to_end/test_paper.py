@@ -56,6 +56,7 @@ def test_everything_at_once(real_data, tmp_path):
         assert f"Table {number} (quick)" in said
         assert (tmp_path / f"table{number}.csv").stat().st_size > 100
     assert "Theorem" in said and "Theorem" in (tmp_path / "theorems.md").read_text()
+    assert json.loads((tmp_path / "theorems.json").read_text())["quick"]
     figures = {path.stem.split("-")[0].rstrip("ab") for path in (tmp_path / "figures").glob("*.svg")}
     assert figures == {f"figure{number}" for number in (1, 3, 4, 5, 6)}
     assert len(list((tmp_path / "figures").glob("*.pdf"))) == len(list((tmp_path / "figures").glob("*.svg")))

@@ -1,6 +1,7 @@
 """`fedsac paper`: the paper's tables and figures, our numbers beside the printed ones."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from fedsac.cli.run import RUNS
 from fedsac.errors import FedsacError
 
 RESULTS_FILE = "results.json"
-THEOREMS_FILE = "theorems.md"
+THEOREMS_FILE, THEOREMS_NUMBERS = "theorems.md", "theorems.json"
 
 
 def add(commands: Any) -> None:
@@ -122,7 +123,7 @@ def _run(chosen: argparse.Namespace, targets: Sequence[str], out: Path) -> Any:
 
 
 def _theorems(targets: Sequence[str], quick: bool, out: Path | None) -> str | None:
-    """Test the theorems, write their page beside the results, and return the text for the terminal."""
+    """Test the theorems, write their page and numbers beside the results, and return the text for the terminal."""
     if "theorems" not in targets:
         return None
     from fedsac.atomic import write_atomic
@@ -134,6 +135,7 @@ def _theorems(targets: Sequence[str], quick: bool, out: Path | None) -> str | No
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_atomic(out / THEOREMS_FILE, theorems_page.markdown(theorems).encode())
+        write_atomic(out / THEOREMS_NUMBERS, (json.dumps(theorems.as_dict(), indent=1) + "\n").encode())
     return theorems_page.text(theorems)
 
 
