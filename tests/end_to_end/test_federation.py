@@ -31,7 +31,7 @@ from tests.flower_grid import SIZES, digits_silos
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="kills whole process groups")]
 
-ROUNDS = 4
+ROUNDS = 6
 FEDSAC = [sys.executable, "-m", "fedsac"]
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
 
